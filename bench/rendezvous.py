@@ -26,7 +26,7 @@ SIZES = {"setget": [1, 64, 1024], "barrier": [64, 1024, 4096, 16384],
          "connect": [64, 1024, 4096, 16384],
          "durable": [1, 16],
          "flight": [10_000],  # of one client's operations, not of clients
-         "large": [1 << 20]}  # bytes of a value of one client
+         "large": [64, 1 << 20]}  # bytes of a value of one client
 ONE_CLIENT = ("durable", "flight", "large")
 QUICK_SIZE_MAX = 1024
 LOAD_LIMIT_S = 180  # of everything that one run does; only a mistake gets there

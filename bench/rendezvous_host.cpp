@@ -1,19 +1,21 @@
-// rendezvous_host --agents A --ranks-per-agent K [--tree] [--here]
+// rendezvous_host --agents A --ranks-per-agent K [--tree] [--here | --direct]
 //
 // What ranks of a job of A hosts meet, for `./dev bench rendezvous`: the hub of a head in one process,
 // and in another A agents, each with its own connection to the hub (or, with --tree, to one of sqrt(A)
-// relays) and its own socket for K ranks. With --here ranks are told of the head's socket, as on its machine. The code is the product's; only the ranks are missing.
+// relays) and its own socket for K ranks. With --here ranks are told of the head's socket, as on its machine, with --direct of its port, as on
+// others. The code is the product's; only the ranks are missing.
 
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/loop/task_group.h"
-#include "rendezvous/asking/local_store_server.h"
+#include "rendezvous/asking/direct_store_server.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/tree.h"
 #include "rendezvous/links/client.h"
 #include "rendezvous/links/server.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/router.h"
 #include "rendezvous/wire/start_messages.h"
 #include "worker/agent/connections.h"
@@ -36,6 +38,7 @@ struct Shape {
     std::uint32_t ranks_each = 1;
     bool tree = false;
     bool here = false;
+    bool direct = false;
 };
 
 /// Where the hub is reached, for the process of the agents.
@@ -49,22 +52,29 @@ class Root final : Outbox {
 public:
     Root(asio::io_context& io, const Credentials& credentials, const Shape& shape)
         : executor_(io.get_executor()),
-          local_store_(executor_, static_cast<Outbox&>(*this)),
-          hub_(local_store_, HubOptions{}),
+          direct_store_(executor_, static_cast<Outbox&>(*this)),
+          hub_(direct_store_, HubOptions{}),
           timer_(executor_, hub_),
           server_(
-              executor_, [credentials](const JobId&) { return std::optional(credentials.secret); },
-              [this](const JobId&, Connection connection) { admit(std::move(connection)); }),
+              executor_,
+              [credentials, store = store_key_of(credentials.secret)](const JobId& job) {
+                  return std::optional(job == store.id ? store.secret : credentials.secret);
+              },
+              [this, credentials](const JobId& job, Connection connection) {
+                  if (job == credentials.job)
+                      admit(std::move(connection));
+                  else
+                      direct_store_.admit(std::move(connection));
+              }),
           tasks_(executor_) {
+        direct_store_.use(hub_, timer_);
         hub_.begin(1, shape.agents * shape.ranks_each);
     }
 
     Place listen(bool here) {
         Place place{server_.listen({"127.0.0.1"}, 0).value()};
         if (here)
-            local_store_.open(hub_, timer_)
-                .value()
-                .copy(place.store_socket, sizeof place.store_socket - 1);
+            direct_store_.open().value().copy(place.store_socket, sizeof place.store_socket - 1);
         return place;
     }
 
@@ -94,7 +104,7 @@ private:
     void to_root(FrameType, std::string_view) override {}
 
     asio::any_io_executor executor_;
-    LocalStoreServer local_store_;
+    DirectStoreServer direct_store_;
     Hub hub_;
     HubTimer timer_;
     std::map<PeerId, std::unique_ptr<Link>> connections_;
@@ -116,6 +126,14 @@ public:
     asio::awaitable<void> start(std::uint16_t port, Credentials credentials, bool relay,
                                 std::uint32_t ranks_below) {
         const std::vector<std::string> addresses(1, "127.0.0.1");
+        if (shape_.direct) {
+            const StoreKey key = store_key_of(credentials.secret);
+            const auto secret = key.secret.bytes();
+            store_port_ = {addresses.front(),
+                           port,
+                           {key.id.begin(), key.id.end()},
+                           {secret.begin(), secret.end()}};
+        }
         auto connection = co_await connect_to_server(addresses, port, credentials,
                                                      after(std::chrono::seconds(30)));
         if (!connection) {
@@ -152,6 +170,7 @@ private:
         welcome.rank = hello.rank;
         welcome.world_size = shape_.agents * shape_.ranks_each;
         welcome.store_socket = store_socket_;
+        welcome.store_port = store_port_;
         return welcome;
     }
 
@@ -165,6 +184,7 @@ private:
     HostId host_;
     Shape shape_;
     std::string store_socket_;
+    StorePort store_port_;
     std::unique_ptr<Link> link_;
     Router<> from_head_;
     std::unique_ptr<Connections> connections_;
@@ -232,14 +252,17 @@ int main(int argc, char** argv) {
             shape.tree = true;
         else if (word == "--here")
             shape.here = true;
+        else if (word == "--direct")
+            shape.direct = true;
         else if (word == "--agents" && i + 1 < argc)
             shape.agents = static_cast<std::uint32_t>(std::atoi(argv[++i]));
         else if (word == "--ranks-per-agent" && i + 1 < argc)
             shape.ranks_each = static_cast<std::uint32_t>(std::atoi(argv[++i]));
     }
     if (shape.agents == 0 || shape.ranks_each == 0) {
-        std::fputs("usage: rendezvous_host --agents A --ranks-per-agent K [--tree] [--here]\n",
-                   stderr);
+        std::fputs(
+            "usage: rendezvous_host --agents A --ranks-per-agent K [--tree] [--here | --direct]\n",
+            stderr);
         return 2;
     }
     raise_descriptor_limit();

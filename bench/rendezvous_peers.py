@@ -261,6 +261,13 @@ class DtrunHere(Dtrun):
     options = ["--here"]
 
 
+class DtrunDirect(Dtrun):
+    """Ranks on other machines, which may ask the head over TCP."""
+    key, label = "dtrun-direct", "dtrun, the head's port"
+    workloads = FLIGHTS
+    options = ["--direct"]
+
+
 class DtrunServe(Peer):
     """A daemon without a file."""
     key, label = "dtrun-serve", "dtrun serve"
@@ -409,4 +416,4 @@ class RedisAppend(Redis):
 def all_peers(options):
     """In the order of the table."""
     return [kind(options)
-            for kind in (Dtrun, DtrunTree, DtrunHere, DtrunServe, DtrunState, TcpStore, Redis, RedisUnix, RedisAppend)]
+            for kind in (Dtrun, DtrunTree, DtrunHere, DtrunDirect, DtrunServe, DtrunState, TcpStore, Redis, RedisUnix, RedisAppend)]

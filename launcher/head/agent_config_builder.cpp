@@ -105,6 +105,7 @@ AgentConfig AgentConfigBuilder::common() const {
     config.secret.assign(credentials_.secret.bytes().begin(), credentials_.secret.bytes().end());
     config.addresses = server_.addresses;
     config.port = server_.port;
+    config.store_by_tcp = server_.store_by_tcp;
     config.argv = options.program;
     config.programs = programs_;
     config.directory = spec_.directory;
@@ -160,6 +161,7 @@ Bytes AgentConfigBuilder::for_host(HostId host, std::uint64_t agent) const {
     if (target.transport == plan::Transport::local) {
         config.addresses = {"127.0.0.1"};
         config.store_socket = server_.store_socket;
+        config.store_by_tcp = 0;
     }
     const auto parent = hosts_.tree().parent(host);
     if (parent && hosts_[*parent].relay_port != 0) {

@@ -22,7 +22,8 @@ struct JobCredentials {
 struct ServerPlace {
     std::vector<std::string> addresses;  ///< of this machine, that hosts may try; numeric
     std::uint16_t port = 0;
-    std::string store_socket{};  ///< of AgentConfig, for this machine's agents
+    std::string store_socket{};      ///< of AgentConfig, for this machine's agents
+    std::uint32_t store_by_tcp = 0;  ///< of AgentConfig, for the others
 };
 
 /// Makes the configurations that agents read from their standard input.

@@ -19,6 +19,10 @@
 #include <functional>
 #include <string>
 
+namespace dtrun {
+class DirectStoreServer;
+}
+
 namespace dtrun::head {
 
 /// What the parts of a head work on together; the Head owns all of it.
@@ -51,8 +55,8 @@ public:
     virtual void agent_went(PeerId) {}  ///< also of one that has not come
     /// The destination of agents' frames if it can be full, else nullptr.
     virtual Backpressure* towards() { return nullptr; }
-    /// A socket by which ranks of this machine ask the store; its name, as Welcome::store_socket, or empty: there is none.
-    virtual std::string open_store() { return {}; }
+    /// By which ranks ask the store without their agents; null: it is not here.
+    virtual DirectStoreServer* direct_store() { return nullptr; }
     virtual void signalled(int) {}  ///< the user stops this process (SIGTSTP), or lets it go on
 
     /// The job has this host, with so many slots, or 0 if it may not use it any more. Only in elastic jobs.

@@ -78,8 +78,8 @@ public:
     /// Called once, when all ranks of a generation have been started.
     void set_started(std::function<void()> started) { started_ = std::move(started); }
     bool is_in_a_hurry() const { return hurry_; }
-    /// As Assigner::open_store(); for agents that are started afterwards.
-    std::string open_store() { return assigner_->open_store(); }
+    /// As Assigner's.
+    DirectStoreServer* direct_store() { return assigner_->direct_store(); }
     /// Answers commands that look into the job.
     JobInspector& inspector() { return inspector_; }
     /// Who receives what agents say.

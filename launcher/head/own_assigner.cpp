@@ -70,13 +70,14 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
       membership_(membership_of(context_.spec)),
       members_(context_.spec.hosts.size()),
       unusable_(context_.spec.hosts.size()),
-      local_store_(context_.executor, outbox),
-      hub_(local_store_, HubOptions{}),
+      direct_store_(context_.executor, outbox),
+      hub_(direct_store_, HubOptions{}),
       hub_timer_(context_.executor, hub_),
       election_(context_.executor, context_.hosts, context_.agents,
                 [this] { return !is_wanted(starting_); }),
       delay_(context_.executor),
       tasks_(context_.executor) {
+    direct_store_.use(hub_, hub_timer_);
     const auto hosts = context_.spec.hosts.hosts();
     for (const HostId host : hosts)
         membership_.host_listed(
@@ -581,15 +582,8 @@ std::string OwnAssigner::waiting_text(const Membership::Shortage& shortage) cons
     return text + until_text(left, "--elastic-timeout");
 }
 
-std::string OwnAssigner::open_store() {
-    auto name = local_store_.open(hub_, hub_timer_);
-    if (name) return std::move(*name);
-    log::info("ranks of this machine ask their agent: {}", name.error().message);
-    return {};
-}
-
 asio::awaitable<void> OwnAssigner::join() {
-    co_await local_store_.join();
+    co_await direct_store_.join();
     tasks_.stop();
     co_await tasks_.join();
 }

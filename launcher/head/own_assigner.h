@@ -4,7 +4,7 @@
 #include "base/numbered.h"
 #include "launcher/head/assigner.h"
 #include "launcher/head/master_election.h"
-#include "rendezvous/asking/local_store_server.h"
+#include "rendezvous/asking/direct_store_server.h"
 #include "rendezvous/exchange/hub.h"
 #include "rendezvous/exchange/hub_timer.h"
 #include "rendezvous/job/change_notice.h"
@@ -46,7 +46,7 @@ public:
         return is_elastic() || is_current(exited.generation);
     }
     bool watches_waits() const override { return true; }
-    std::string open_store() override;
+    DirectStoreServer* direct_store() override { return &direct_store_; }
     asio::awaitable<void> join() override;
 
 private:
@@ -89,7 +89,7 @@ private:
     ChangeNotice notice_;
     PerHost<Member> members_;        ///< of hosts that have joined
     PerHost<std::string> unusable_;  ///< why a host cannot be used, as far as the user knows
-    LocalStoreServer local_store_;
+    DirectStoreServer direct_store_;
     Hub hub_;
     HubTimer hub_timer_;
     MasterElection election_;

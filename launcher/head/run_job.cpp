@@ -25,7 +25,9 @@
 #include "launcher/plan/exit_code.h"
 #include "launcher/warm/warm_hosts.h"
 #include "launcher/warm/warm_place.h"
+#include "rendezvous/asking/direct_store_server.h"
 #include "rendezvous/links/server.h"
+#include "rendezvous/wire/job_key.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -100,6 +102,7 @@ private:
     Result<void> open_output();
     Result<void> open_publisher();
     Result<ServerPlace> listen();
+    void open_store(ServerPlace& place);
     void keep_signals();
     Result<void> take_name();
     void open_control();
@@ -182,8 +185,7 @@ Result<void> RealHead::open(transport::AgentFile agent) {
     if (auto opened = open_publisher(); !opened) return opened;
     auto place = listen();
     if (!place) return std::unexpected(place.error());
-    if (spec_.discovers_hosts() || std::ranges::any_of(spec_.hosts, is_local))
-        place->store_socket = head_->open_store();
+    open_store(*place);
     if (spec_.daemon && spec_.daemon->serve) {
         auto opened = JobServer::open(io_.get_executor(), *spec_.daemon, spec_.options);
         if (!opened) return std::unexpected(opened.error());
@@ -326,12 +328,28 @@ Result<void> RealHead::open_output() {
     return {};
 }
 
+/// For ranks that ask without their agents.
+void RealHead::open_store(ServerPlace& place) {
+    DirectStoreServer* const store = head_->direct_store();
+    if (store == nullptr) return;
+    // Who tries in vain costs time, too: so no rank of large jobs does, and one of each host at least of others.
+    constexpr auto kEachMax = static_cast<std::uint32_t>(DirectStoreServer::kRemoteMax);
+    if (!spec_.options.encrypt && !hosts_.tree().is_relay(HostId{0}))
+        place.store_by_tcp = std::max(kEachMax / std::max(hosts_.count(), 1u), 1u);
+    if (!spec_.discovers_hosts() && !std::ranges::any_of(spec_.hosts, is_local)) return;
+    auto name = store->open();
+    if (!name) log::info("ranks of this machine ask their agent: {}", name.error().message);
+    place.store_socket = name.value_or("");
+}
+
 Result<ServerPlace> RealHead::listen() {
-    const auto secret_of = [this](const JobId& job) {
-        return job == credentials_.id ? std::optional(credentials_.secret) : std::nullopt;
+    const auto secret_of = [this, store = store_key_of(credentials_.secret)](const JobId& job) {
+        if (job == credentials_.id) return std::optional(credentials_.secret);
+        return job == store.id ? std::optional(store.secret) : std::nullopt;
     };
-    const auto admit = [this](const JobId&, Connection connection) {
-        head_->admit(std::move(connection));
+    const auto admit = [this](const JobId& job, Connection connection) {
+        if (job == credentials_.id) return head_->admit(std::move(connection));
+        if (auto* const store = head_->direct_store()) store->admit(std::move(connection));
     };
     ServerOptions options;
     options.encrypt = spec_.options.encrypt;

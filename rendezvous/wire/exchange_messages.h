@@ -94,6 +94,19 @@ struct Stall {
     }
 };
 
+/// Where the root of the job's tree is asked over TCP, and by which proof: a StoreKey.
+struct StorePort {
+    std::string address{};  ///< numeric; empty: nowhere
+    std::uint16_t port = 0;
+    std::string id{};      ///< 16 bytes
+    std::string secret{};  ///< 32 bytes
+
+    template <class Self, class F>
+    static void fields(Self& m, F&& f) {
+        f("address", m.address), f("port", m.port), f("id", m.id), f("secret", m.secret);
+    }
+};
+
 /// The answer to hello: the job and what the rank needs to know of its place.
 struct Welcome {
     std::string job;  ///< hexadecimal id
@@ -109,7 +122,8 @@ struct Welcome {
     std::string host_name;
     /// Where the root of the job's tree answers, too, which runs on this machine: "@name". Empty: nowhere.
     std::string store_socket{};
-    bool stalls = false;  ///< the agent knows what a `stall` is
+    StorePort store_port{};  ///< the same, for a root that runs on another machine
+    bool stalls = false;     ///< the agent knows what a `stall` is
 
     template <class Self, class F>
     static void fields(Self& m, F&& f) {
@@ -117,7 +131,8 @@ struct Welcome {
         f("world_size", m.world_size), f("local_rank", m.local_rank), f("local_size", m.local_size);
         f("cross_rank", m.cross_rank), f("cross_size", m.cross_size), f("node_rank", m.node_rank);
         f("node_count", m.node_count), f("host_name", m.host_name);
-        f("store_socket", m.store_socket), f("stalls", m.stalls);
+        f("store_socket", m.store_socket), f("store_port", m.store_port);
+        f("stalls", m.stalls);
     }
 };
 

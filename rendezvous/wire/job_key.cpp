@@ -27,6 +27,14 @@ Secret job_secret_of(const Secret& daemon, const JobId& job) {
     return Secret(hmac_sha256(daemon.bytes(), {as_bytes("dtrun job secret"), job}));
 }
 
+StoreKey store_key_of(const Secret& job) {
+    StoreKey key;
+    const Sha256 digest = hmac_sha256(job.bytes(), {as_bytes("dtrun store id")});
+    std::copy_n(digest.begin(), key.id.size(), key.id.begin());
+    key.secret = Secret(hmac_sha256(job.bytes(), {as_bytes("dtrun store secret")}));
+    return key;
+}
+
 Result<Secret> secret_of_text(std::string_view text) {
     const bool too_long = text.size() > kSecretTextBytesMax;
     text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);

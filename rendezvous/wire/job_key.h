@@ -14,6 +14,14 @@ inline constexpr std::size_t kJobNameBytesMax = 4'096;
 JobId job_id_of(std::string_view name);
 Secret job_secret_of(const Secret& daemon, const JobId& job);
 
+/// By which a program proves to the root of a job's tree that it may ask the store, and that alone: made of the job's
+/// secret, of which it tells nothing. `id` stands in a job's place in the handshake.
+struct StoreKey {
+    JobId id{};
+    Secret secret;
+};
+StoreKey store_key_of(const Secret& job);
+
 /// Makes the daemon's secret from its file's text. Texts that look guessable are refused.
 /// Errc: invalid_input
 Result<Secret> secret_of_text(std::string_view text);

@@ -106,12 +106,14 @@ struct AgentConfig : JobSettings {
     std::uint32_t ranks_max = 0;  ///< of an elastic job
     bool others_go_on = false;    ///< when a rank fails; what it has started ends with it
     std::uint32_t standby = 0;    ///< processes that are kept ready to become ranks
-    std::vector<std::string> preload;     ///< Python modules that these import
-    BindingRequest binding;               ///< which processors ranks are to have
-    std::vector<Wrap> wraps;              ///< the first is the outermost
-    TerminalSize terminal_size{};         ///< of the rank that has a terminal
-    HostId debug_host{};                  ///< of the rank that waits for a debugger
-    std::string store_socket;             ///< as Welcome's; empty: the head is elsewhere
+    std::vector<std::string> preload;  ///< Python modules that these import
+    BindingRequest binding;            ///< which processors ranks are to have
+    std::vector<Wrap> wraps;           ///< the first is the outermost
+    TerminalSize terminal_size{};      ///< of the rank that has a terminal
+    HostId debug_host{};               ///< of the rank that waits for a debugger
+    std::string store_socket;          ///< as Welcome's; empty: the head is elsewhere
+    std::uint32_t store_by_tcp =
+        0;  ///< how many ranks, the first, may ask the head's store at its port
     std::vector<ForwardedRlimit> limits;  ///< for the ranks of hosts other than the caller's
     /// For agents that a scheduler starts, which all get the same configuration: names of the job's
     /// hosts by index. The agent finds itself there and sets `host`, `agent`, `host_name`,
@@ -134,7 +136,7 @@ struct AgentConfig : JobSettings {
         f("others_go_on", m.others_go_on), f("standby", m.standby), f("preload", m.preload);
         f("binding", m.binding), f("wraps", m.wraps), f("terminal_size", m.terminal_size);
         f("debug_host", m.debug_host), f("limits", m.limits), f("nodes", m.nodes);
-        f("store_socket", m.store_socket);
+        f("store_socket", m.store_socket), f("store_by_tcp", m.store_by_tcp);
     }
 };
 

@@ -1,4 +1,4 @@
-"""A rank of the real launcher, on its head's machine, where a rank that asks much goes past its agent: what ranks have set before a
+"""A rank of the real launcher, where one that asks much goes past its agent: what ranks have set before a
 fence is there behind it, whichever way they ask, in several threads and with requests that wait."""
 import os
 import sys

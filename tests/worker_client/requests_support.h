@@ -35,13 +35,13 @@ public:
         return requests_.ask(Op::get, encode_request({}, request, 1), context);
     }
     /// Past the agent: nothing if it has to be asked.
-    std::optional<Outcome<Bytes>> ask_locally(Op op, const WaitContext& context = {}) {
+    std::optional<Outcome<Bytes>> ask_directly(Op op, const WaitContext& context = {}) {
         StoreRequest request{.op = op, .keys = {"key"}};
         if (op == Op::set) request.values = {"value"};
         Bytes frame = encode_request({}, request, 1);
-        return requests_.ask_locally(op, frame, context);
+        return requests_.ask_directly(op, frame, context);
     }
-    LocalStore& local_store() { return requests_.local_store(); }
+    DirectStore& direct_store() { return requests_.direct_store(); }
     /// Of a request for "key", without a wait. \return its number
     std::uint64_t submit(Op op, Moment limit = Moment::max(), bool more = false) {
         StoreRequest request{.op = op, .keys = {"key"}, .timeout_ms = kForeverMs};

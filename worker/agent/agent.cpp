@@ -6,6 +6,7 @@
 #include "base/loop/net.h"
 #include "base/soft_limits.h"
 #include "rendezvous/wire/exchange_messages.h"
+#include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/login_messages.h"
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/message.h"
@@ -28,6 +29,15 @@ constexpr std::chrono::seconds kGoodbyeLimit{5};  // for the head to close
 constexpr std::chrono::milliseconds kAbortGrace{300};
 /// Longest grace without a head, which alone could ask for more: less than the promised 5 s.
 constexpr std::chrono::milliseconds kOrphanGraceMax{2'000};
+
+/// Where ranks reach the head: as we do.
+StorePort store_port(const Connection& head, std::uint16_t port, const StoreKey& key) {
+    const auto secret = key.secret.bytes();
+    return {remote_address(head.socket),
+            port,
+            {key.id.begin(), key.id.end()},
+            {secret.begin(), secret.end()}};
+}
 
 }  // namespace
 
@@ -128,6 +138,8 @@ asio::awaitable<Result<void>> Agent::join_head() {
     if (!connection)  // in the words of dtrun's machine, where it is shown
         co_return fail(connection.error(), "the agent cannot reach this machine");
 
+    if (config_.store_by_tcp > 0)
+        store_port_ = store_port(*connection, config_.port, store_key_of(secret));
     Join join = describe_host(*connection);
     interface_ = join.interface;
     learn_facts(job);
@@ -326,6 +338,7 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
     welcome.cross_rank = slot.cross_rank;
     welcome.cross_size = slot.cross_size;
     welcome.store_socket = config_.store_socket;
+    if (slot.local_rank < config_.store_by_tcp) welcome.store_port = store_port_;
     welcome.stalls = true;
     return welcome;
 }

@@ -205,6 +205,7 @@ private:
     Router<> router_;  ///< what the head says
     Lifeline lifeline_;
     AgentConfig config_;
+    StorePort store_port_;  ///< of Welcome
     Preflight preflight_;
     const std::uint64_t descriptor_limit_ =
         descriptor_limit();  ///< of ranks: as it was given to us

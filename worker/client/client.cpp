@@ -200,7 +200,7 @@ void Client::leave(std::string_view failure, std::function<bool()> give_up) {
         const Lock lock = connection_.lock();
         connection_.close({DTRUN_CLOSED, kFinalized});
     }
-    requests_.local_store().close();
+    requests_.direct_store().close();
     callers_.wait_until_none();
     if (in_step()) step_->leave(failure, std::move(give_up));
 }
@@ -228,25 +228,26 @@ Outcome<Bytes> Client::request(StoreRequest request, std::int64_t timeout_ms,
 }
 
 Outcome<Bytes> Client::ask(const StoreRequest& request, Bytes frame, const WaitContext& context) {
-    if (requests_.local_store().is_offered())
-        if (auto results = ask_locally(request, frame, context)) return std::move(*results);
+    if (requests_.direct_store().is_offered())
+        if (auto results = ask_directly(request, frame, context)) return std::move(*results);
     return requests_.ask(request.op, std::move(frame), context, request.owner);
 }
 
 /// By the store of this machine, which does only what need not wait, and has nothing that is anybody's own: a value for
 /// which we would wait is had there if it has come.
 /// \return nothing: our agent is to be asked
-std::optional<Outcome<Bytes>> Client::ask_locally(const StoreRequest& request, Bytes& frame,
-                                                  const WaitContext& context) {
+std::optional<Outcome<Bytes>> Client::ask_directly(const StoreRequest& request, Bytes& frame,
+                                                   const WaitContext& context) {
     const bool waits = may_wait(request.op);
     if (request.owner != 0 || (waits && changes_something(request.op))) return std::nullopt;
-    if (!waits || request.timeout_ms == 0) return requests_.ask_locally(request.op, frame, context);
+    if (!waits || request.timeout_ms == 0)
+        return requests_.ask_directly(request.op, frame, context);
     if (request.op != Op::get && request.op != Op::multi_get && request.op != Op::wait)
         return std::nullopt;
     StoreRequest look = request;
     look.timeout_ms = 0;
     Bytes look_frame = encode_request({}, look, generation());
-    auto found = requests_.ask_locally(request.op, look_frame, context);
+    auto found = requests_.ask_directly(request.op, look_frame, context);
     const bool is_there = found && (*found || (found->error().code != DTRUN_NOT_FOUND &&
                                                found->error().code != DTRUN_TIMED_OUT));
     if (!is_there) found.reset();

@@ -137,8 +137,8 @@ private:
     bool in_step() const { return step_.has_value(); }
     Outcome<Bytes> frame_of(const StoreRequest& request, const WaitContext& context);
     Outcome<Bytes> ask(const StoreRequest& request, Bytes frame, const WaitContext& context);
-    std::optional<Outcome<Bytes>> ask_locally(const StoreRequest& request, Bytes& frame,
-                                              const WaitContext& context);
+    std::optional<Outcome<Bytes>> ask_directly(const StoreRequest& request, Bytes& frame,
+                                               const WaitContext& context);
     Outcome<FrameSocket> dial(const WaitContext& context);
     std::vector<Bytes> first_frames(const FrameSocket& socket) const;
     Hello hello() const;

@@ -67,7 +67,7 @@ void Client::refused(const Refuse& refuse) {
 }
 
 void Client::welcomed(Welcome welcome) {
-    requests_.local_store().offer(welcome.store_socket);
+    requests_.direct_store().offer(welcome);
     takes_stalls_ = welcome.stalls;
     if (role_ == Role::helper) {
         membership_.welcome();

@@ -62,20 +62,20 @@ Outcome<Bytes> Requests::ask(Op op, Bytes frame, const WaitContext& context, std
     return results_of(*call);
 }
 
-std::optional<Outcome<Bytes>> Requests::ask_locally(Op op, Bytes& frame,
-                                                    const WaitContext& context) {
+std::optional<Outcome<Bytes>> Requests::ask_directly(Op op, Bytes& frame,
+                                                     const WaitContext& context) {
     {
         const Lock lock = connection_.lock();
-        if (!may_go_locally()) return std::nullopt;
+        if (!may_go_directly()) return std::nullopt;
     }
-    if (!local_store_.begin(context)) return std::nullopt;
+    if (!direct_store_.begin(context)) return std::nullopt;
     auto results = ask_in_turn(op, frame, context);
-    local_store_.end();
+    direct_store_.end();
     return results;
 }
 
 /// What this thread has asked before, or another that it knows of, has an answer.
-bool Requests::may_go_locally() const {
+bool Requests::may_go_directly() const {
     const bool is_any_under_way = !calls_.empty() || !lanes_.empty() || !turns_.empty();
     return !is_any_under_way && !connection_.closed() && unheard_in_ != membership_.generation();
 }
@@ -83,16 +83,16 @@ bool Requests::may_go_locally() const {
 /// For who has the local store's turn.
 std::optional<Outcome<Bytes>> Requests::ask_in_turn(Op op, Bytes& frame,
                                                     const WaitContext& context) {
-    set_header(frame, local_store_.next_header(op));
-    if (const auto sent = local_store_.send(frame, context); !sent) {
-        local_store_.give_up();  // which has a part of it
+    set_header(frame, direct_store_.next_header(op));
+    if (const auto sent = direct_store_.send(frame, context); !sent) {
+        direct_store_.give_up();  // which has a part of it
         if (sent.error().code == DTRUN_CLOSED) return std::nullopt;
         return std::unexpected(sent.error());
     }
-    auto reply = local_store_.receive(context);
+    auto reply = direct_store_.receive(context);
     if (!reply && changes_something(op) && reply.error().code != DTRUN_CLOSED) {
         const WaitContext learning{std::min(context.deadline, now() + kLearningTime), {}};
-        if (auto late = local_store_.receive(learning)) reply = late;
+        if (auto late = direct_store_.receive(learning)) reply = late;
     }
     const Lock lock = connection_.lock();
     if (reply) {
@@ -105,7 +105,7 @@ std::optional<Outcome<Bytes>> Requests::ask_in_turn(Op op, Bytes& frame,
     if (why.code == DTRUN_CLOSED && connection_.closed()) why = *connection_.closed();
     const bool is_lost = why.code == DTRUN_CLOSED;
     // Not after a change that nobody has heard of: what is asked here from now on is done after it, by an agent perhaps not.
-    if (is_lost) local_store_.give_up();
+    if (is_lost) direct_store_.give_up();
     if (changes_something(op)) return std::unexpected(unheard(std::move(why)));
     if (is_lost && !connection_.closed()) return std::nullopt;
     if (why.code == DTRUN_TIMED_OUT) why.text = kNoAnswer;

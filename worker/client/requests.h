@@ -4,8 +4,8 @@
 #include "worker/client/client_membership.h"
 #include "worker/client/connect/outcome.h"
 #include "worker/client/connect/wait_context.h"
+#include "worker/client/direct_store.h"
 #include "worker/client/event_queue.h"
-#include "worker/client/local_store.h"
 #include "worker/client/server_connection.h"
 
 #include <cstdint>
@@ -38,7 +38,7 @@ namespace dtrun::embedded {
 ///
 /// A thread may wait for its request, by ask(), or take the results of all that were submitted, by complete().
 ///
-/// What the store does at once may go past the agent, by ask_locally(), where nothing else is under way: so requests and
+/// What the store does at once may go past the agent, by ask_directly(), where nothing else is under way: so requests and
 /// fences of a thread are done in its order, whichever way they go.
 ///
 /// Thread: any may ask(), submit(), complete() and cancel(); the rest is called with the connection's lock
@@ -79,7 +79,7 @@ public:
 
     /// The same by the store of this machine, for what it does at once.
     /// \return nothing, where that cannot be now: the frame is as it was, and may be asked
-    std::optional<Outcome<Bytes>> ask_locally(Op op, Bytes& frame, const WaitContext& context);
+    std::optional<Outcome<Bytes>> ask_directly(Op op, Bytes& frame, const WaitContext& context);
     /// The same without a wait. \return its number, for cancel(). Failures: why the connection is closed
     Outcome<std::uint64_t> submit(const Submission& submission, Bytes frame);
     /// The first submitted request that has ended, once there is one. Failures: timed_out, cancelled, why
@@ -90,7 +90,7 @@ public:
 
     /// Takes back the memory of results for those to come.
     void reuse(Bytes results);
-    LocalStore& local_store() { return local_store_; }
+    DirectStore& direct_store() { return direct_store_; }
 
     Result<void> on_reply(std::string_view payload);
     /// The connection is closed: what was submitted ends.
@@ -145,7 +145,7 @@ private:
     Completion take_finished();
     CallPtr find(const ReplyHeader& reply) const;
     void take(const ReplyView& reply, Call& call);
-    bool may_go_locally() const;
+    bool may_go_directly() const;
     std::optional<Outcome<Bytes>> ask_in_turn(Op op, Bytes& frame, const WaitContext& context);
     Outcome<Bytes> results_of(Call& call) const;
     RequestHeader header_for(Call& call);
@@ -172,7 +172,7 @@ private:
     std::uint64_t last_number_ = 0;
     /// The last generation in which a change may be under way still of which nobody wants to hear any more.
     std::optional<std::uint64_t> unheard_in_;
-    LocalStore local_store_;
+    DirectStore direct_store_;
     Bytes spare_;  ///< of results that were large, as long as such come
 };
 

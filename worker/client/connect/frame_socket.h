@@ -39,6 +39,11 @@ Outcome<std::vector<TcpAddress>> resolve(const std::string& host, const std::str
                                          const WaitContext& context,
                                          const Resolver& resolver = ask_resolver);
 
+/// Turns on TCP's keepalive, so that the end of a host that could not say goodbye is noticed: after
+/// half a minute, or, while it owes us an acknowledgement, when the kernel gives up
+/// (net.ipv4.tcp_retries2: 15 minutes).
+void keep_watch(int tcp_socket);
+
 /// A connected socket, and frames out of what it brings. Never raises SIGPIPE. A forked child does
 /// not have it.
 ///

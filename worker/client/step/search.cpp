@@ -188,16 +188,4 @@ Outcome<FrameSocket> find_rank_0(const SlurmStep& step, const std::vector<std::s
     }
 }
 
-void keep_watch(int tcp_socket) {
-    const auto set = [tcp_socket](int level, int option, int value) {
-        (void)::setsockopt(tcp_socket, level, option, &value, sizeof value);
-    };
-    set(SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(IPPROTO_TCP, TCP_KEEPIDLE, 10);  // seconds
-    set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-    set(IPPROTO_TCP, TCP_KEEPCNT, 4);
-    // No TCP_USER_TIMEOUT: it would also end the connection of a process that is stopped, by a
-    // debugger for instance, and so has not read for a while what there is for it.
-}
-
 }  // namespace dtrun::embedded

@@ -24,9 +24,4 @@ namespace dtrun::embedded {
 Outcome<FrameSocket> find_rank_0(const SlurmStep& step, const std::vector<std::string>& nodes,
                                  StepKey& key, const Hello& hello, const WaitContext& context);
 
-/// Turns on TCP's keepalive, so that the end of a host that could not say goodbye is noticed: after
-/// half a minute, or, while it owes us an acknowledgement, when the kernel gives up
-/// (net.ipv4.tcp_retries2: 15 minutes).
-void keep_watch(int tcp_socket);
-
 }  // namespace dtrun::embedded

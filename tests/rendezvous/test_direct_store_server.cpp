@@ -1,4 +1,4 @@
-#include "rendezvous/asking/local_store_server.h"
+#include "rendezvous/asking/direct_store_server.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/store_request.h"
 #include "tests/support/catch.h"
@@ -22,7 +22,8 @@ public:
     explicit RootHere(asio::io_context& io)
         : io_(io), server_(io.get_executor(), static_cast<Outbox&>(*this)), hub_(server_, {}) {
         hub_.begin(1, 1);
-        name_ = server_.open(hub_, timer_).value();
+        server_.use(hub_, timer_);
+        name_ = server_.open().value();
     }
     ~RootHere() {
         for (auto& link : programs_) link->close();
@@ -33,6 +34,16 @@ public:
         Unix::socket socket(io_);
         socket.connect(Unix::endpoint(std::string(1, '\0') + name_.substr(1)));
         programs_.push_back(std::make_unique<Link>(std::move(socket)));
+        tasks_.spawn(programs_.back()->run_writer());
+        return *programs_.back();
+    }
+    /// From another machine, which has proved that it may.
+    Link& connect_from_afar() {
+        tcp::acceptor acceptor(io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+        tcp::socket socket(io_);
+        socket.connect(acceptor.local_endpoint());
+        server_.admit({acceptor.accept(), std::nullopt});
+        programs_.push_back(std::make_unique<Link>(Connection{std::move(socket), std::nullopt}));
         tasks_.spawn(programs_.back()->run_writer());
         return *programs_.back();
     }
@@ -71,7 +82,7 @@ private:
     }
 
     asio::io_context& io_;
-    LocalStoreServer server_;
+    DirectStoreServer server_;
     Hub hub_;
     HubTimer timer_{io_.get_executor(), hub_};
     std::string name_;
@@ -84,7 +95,8 @@ private:
 
 }  // namespace
 
-TEST_CASE("a program sets and gets at the root of the tree what agents have too", "[local_store]") {
+TEST_CASE("a program sets and gets at the root of the tree what agents have too",
+          "[direct_store]") {
     asio::io_context io;
     RootHere root(io);
     root.hub().add_peer(1, PeerKind::subtree, kNoRank);
@@ -101,7 +113,7 @@ TEST_CASE("a program sets and gets at the root of the tree what agents have too"
     CHECK(root.ask(program, {.op = Op::get, .keys = {"key"}}) == Status::stale);
 }
 
-TEST_CASE("at the store's socket nothing but requests is heard", "[local_store]") {
+TEST_CASE("at the store's socket nothing but requests is heard", "[direct_store]") {
     asio::io_context io;
     RootHere root(io);
     Link& early = root.connect();
@@ -119,11 +131,11 @@ TEST_CASE("at the store's socket nothing but requests is heard", "[local_store]"
 }
 
 TEST_CASE("the store's socket has room for so many programs, and for another when one goes",
-          "[local_store]") {
+          "[direct_store]") {
     asio::io_context io;
     RootHere root(io);
     std::vector<Link*> programs;
-    for (std::size_t i = 0; i < LocalStoreServer::kConnectionsMax; ++i) {
+    for (std::size_t i = 0; i < DirectStoreServer::kConnectionsMax; ++i) {
         programs.push_back(&root.connect());
         REQUIRE(root.greet(*programs.back()));
     }
@@ -134,7 +146,20 @@ TEST_CASE("the store's socket has room for so many programs, and for another whe
     CHECK(root.greet(root.connect()));
 }
 
-TEST_CASE("another user gets nothing at the store's socket", "[local_store][security]") {
+TEST_CASE("few programs of other machines ask at the root, and the others stay with their agents",
+          "[direct_store]") {
+    asio::io_context io;
+    RootHere root(io);
+    for (std::size_t i = 0; i < DirectStoreServer::kRemoteMax; ++i) {
+        Link& program = root.connect_from_afar();
+        REQUIRE(root.greet(program));
+        CHECK(root.ask(program, {.op = Op::count}) == Status::ok);
+    }
+    CHECK_FALSE(root.greet(root.connect_from_afar()));
+    CHECK(root.greet(root.connect()));
+}
+
+TEST_CASE("another user gets nothing at the store's socket", "[direct_store][security]") {
     if (::geteuid() != 0) {
         skip_case("needs root to be somebody else");
         return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/threads.h"
+#include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/frame.h"
 #include "rendezvous/wire/request.h"
 #include "worker/client/connect/frame_socket.h"
@@ -14,22 +15,22 @@
 
 namespace dtrun::embedded {
 
-/// A connection to the store past the agent, where the root of the job's tree runs on this machine. One thread at a time
+/// A connection to the store past the agent, where the root of the job's tree lets programs in. One thread at a time
 /// asks over it, for what the store does at once, and waits for the answer. Nothing is sent again: when it ends, the
 /// agent is asked as ever.
 ///
 /// Thread: any may begin(), of which one has the turn until end(); offer() and close() may come meanwhile. A handler of a
 /// signal that runs in the thread that has the turn finds it taken.
 /// Lifetime: whoever has the turn ends it before it is destroyed.
-class LocalStore {
+class DirectStore {
 public:
     /// A rank that has begun less often is not worth a connection: the head has few of them.
     static constexpr int kWorthIt = 16;
 
-    LocalStore();
+    DirectStore();
 
-    /// \param socket  as Welcome::store_socket. The first name that is not empty stays
-    void offer(const std::string& socket);
+    /// How it is reached, as `welcome` says. What was said first stays.
+    void offer(const Welcome& welcome);
     bool is_offered() const { return is_offered_.load(std::memory_order_acquire); }
 
     /// Takes the turn, and connects when enough was asked to be worth it.
@@ -52,10 +53,13 @@ public:
 
 private:
     bool connect(const WaitContext& context);
+    Outcome<FrameSocket> dial(const WaitContext& context) const;
     Outcome<FrameView> next_frame(const WaitContext& context);
 
     const std::uint64_t client_;  ///< under which the store knows who asks here
-    std::string name_;            ///< of the socket; does not change once it is offered
+    // What was offered; does not change.
+    std::string socket_name_;
+    StorePort port_;
     std::atomic<bool> is_offered_{false};
     std::atomic<bool> is_taken_{false};
     std::uint64_t last_id_ = 0;

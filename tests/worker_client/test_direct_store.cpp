@@ -29,9 +29,11 @@ public:
         listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         REQUIRE(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
         REQUIRE(::listen(listener_.get(), 8) == 0);
-        agent.local_store().offer(name);
-        for (int i = 0; i < LocalStore::kWorthIt; ++i)
-            CHECK_FALSE(agent.ask_locally(Op::set).has_value());
+        Welcome welcome;
+        welcome.store_socket = name;
+        agent.direct_store().offer(welcome);
+        for (int i = 0; i < DirectStore::kWorthIt; ++i)
+            CHECK_FALSE(agent.ask_directly(Op::set).has_value());
         const auto asked = ask(Op::set);
         Fd accepted(::accept(listener_.get(), nullptr, nullptr));
         here_ = FrameSocket(PrivateFd([&accepted] { return accepted.release(); }));
@@ -44,7 +46,7 @@ public:
     using Asking = std::shared_future<std::optional<Outcome<Bytes>>>;
     Asking ask(Op op, WaitContext context = {}) {
         return std::async(std::launch::async,
-                          [this, op, context] { return agent.ask_locally(op, context); })
+                          [this, op, context] { return agent.ask_directly(op, context); })
             .share();
     }
     /// Whether it goes past the agent, and gets its answer.
@@ -93,7 +95,7 @@ dtrun_code code_of(const TwoWays::Asking& asked) {
 }  // namespace
 
 TEST_CASE("a request goes past the agent while nothing is under way there",
-          "[client][local_store]") {
+          "[client][direct_store]") {
     TwoWays ways;
     CHECK(ways.goes_past(Op::set));
     CHECK(ways.goes_past(Op::get));
@@ -113,23 +115,23 @@ TEST_CASE("a request goes past the agent while nothing is under way there",
 }
 
 TEST_CASE("behind a change of which nobody has heard nothing goes past the agent",
-          "[client][local_store]") {
+          "[client][direct_store]") {
     TwoWays ways;
     CHECK(ways.agent.set(1, {now() + 10ms, {}}).error().code == DTRUN_TIMED_OUT);
     CHECK_FALSE(ways.goes_past(Op::get));
 }
 
-TEST_CASE("two threads do not ask the store of their machine at once", "[client][local_store]") {
+TEST_CASE("two threads do not ask the store of their machine at once", "[client][direct_store]") {
     TwoWays ways;
     const auto first = ways.ask(Op::get);
     const RequestHeader request = ways.next_request();
-    CHECK_FALSE(ways.agent.ask_locally(Op::get).has_value());
+    CHECK_FALSE(ways.agent.ask_directly(Op::get).has_value());
     ways.answer(request);
     CHECK(code_of(first) == DTRUN_OK);
 }
 
 TEST_CASE("who is interrupted hears from the store of its machine whether a change was done",
-          "[client][local_store]") {
+          "[client][direct_store]") {
     TwoWays ways;
     const auto set = ways.ask(Op::set, kInterrupted);
     const RequestHeader request = ways.next_request();
@@ -147,7 +149,7 @@ TEST_CASE("who is interrupted hears from the store of its machine whether a chan
     CHECK(code_of(next) == DTRUN_OK);
 }
 
-TEST_CASE("a late answer is not taken for that of the next request", "[client][local_store]") {
+TEST_CASE("a late answer is not taken for that of the next request", "[client][direct_store]") {
     TwoWays ways;
     const auto get = ways.ask(Op::get, {now() + 10ms, {}});
     CHECK(code_of(get) == DTRUN_TIMED_OUT);
@@ -158,7 +160,7 @@ TEST_CASE("a late answer is not taken for that of the next request", "[client][l
 }
 
 TEST_CASE("when the store of a machine goes, reads ask the agent, and a change may have been done",
-          "[client][local_store]") {
+          "[client][direct_store]") {
     for (const Op op : {Op::get, Op::set}) {
         TwoWays ways;
         const auto asked = ways.ask(op);
@@ -170,16 +172,16 @@ TEST_CASE("when the store of a machine goes, reads ask the agent, and a change m
             CHECK(code_of(asked) == DTRUN_CLOSED);
             CHECK_THAT(asked.get()->error().text, Catch::Contains("it may have been done"));
         }
-        CHECK_FALSE(ways.agent.ask_locally(Op::get).has_value());
+        CHECK_FALSE(ways.agent.ask_directly(Op::get).has_value());
     }
 }
 
 TEST_CASE("a worker that is closed ends its thread at the store of its machine",
-          "[client][local_store]") {
+          "[client][direct_store]") {
     TwoWays ways;
     const auto get = ways.ask(Op::get);
     ways.next_request();
-    ways.agent.local_store().close();
+    ways.agent.direct_store().close();
     CHECK_FALSE(get.get().has_value());
 }
 

@@ -1,7 +1,8 @@
-#include "worker/client/local_store.h"
+#include "worker/client/direct_store.h"
 
+#include "base/crypto.h"
 #include "base/ids.h"
-#include "rendezvous/wire/exchange_messages.h"
+#include "worker/client/connect/handshake.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -23,15 +24,17 @@ Outcome<void> may_go_on(const WaitContext& context) {
 
 }  // namespace
 
-LocalStore::LocalStore() : client_(random_id()) {}
+DirectStore::DirectStore() : client_(random_id()) {}
 
-void LocalStore::offer(const std::string& socket) {
-    if (socket.empty() || !name_.empty()) return;
-    name_ = socket;
+void DirectStore::offer(const Welcome& welcome) {
+    const bool is_known = !socket_name_.empty() || !port_.address.empty();
+    if (is_known || (welcome.store_socket.empty() && welcome.store_port.address.empty())) return;
+    socket_name_ = welcome.store_socket;
+    port_ = welcome.store_port;
     is_offered_.store(true, std::memory_order_release);
 }
 
-bool LocalStore::begin(const WaitContext& context) {
+bool DirectStore::begin(const WaitContext& context) {
     if (!is_offered() || is_taken_.exchange(true, std::memory_order_acquire)) return false;
     const bool is_connected = socket_.fd() >= 0 || (++begun_ > kWorthIt && connect(context));
     if (is_connected && is_offered()) return true;
@@ -40,10 +43,10 @@ bool LocalStore::begin(const WaitContext& context) {
 }
 
 /// \return whether it is welcome there
-bool LocalStore::connect(const WaitContext& context) {
+bool DirectStore::connect(const WaitContext& context) {
     // An interrupt is for the request, which may go another way; and that needs time.
     const WaitContext soon{std::min(context.deadline, now() + kGreetingLimit), {}};
-    auto connected = FrameSocket::connect_unix(name_);
+    auto connected = dial(soon);
     if (connected) {
         const std::lock_guard lock(mutex_);
         if (!is_closed_) socket_ = std::move(*connected);
@@ -58,7 +61,22 @@ bool LocalStore::connect(const WaitContext& context) {
     return false;
 }
 
-Outcome<void> LocalStore::send(std::string_view frame, const WaitContext& context) {
+Outcome<FrameSocket> DirectStore::dial(const WaitContext& context) const {
+    if (!socket_name_.empty()) return FrameSocket::connect_unix(socket_name_);
+    ClientCredentials key;
+    if (port_.id.size() != key.job.size() || port_.secret.size() != Secret::kBytes)
+        return failure(DTRUN_INVALID, "no key of the store");
+    std::ranges::copy(as_bytes(port_.id), key.job.begin());
+    key.secret = Secret(as_bytes(port_.secret).first<Secret::kBytes>());
+    auto socket = FrameSocket::connect_tcp(port_.address, std::to_string(port_.port), context);
+    if (!socket) return socket;
+    keep_watch(socket->fd());
+    if (auto proved = authenticate(*socket, key, context); !proved)
+        return std::unexpected(proved.error());
+    return socket;
+}
+
+Outcome<void> DirectStore::send(std::string_view frame, const WaitContext& context) {
     for (;;) {
         auto sent = socket_.send_some(frame, context.slice());
         if (sent && !frame.empty()) sent = may_go_on(context);
@@ -66,7 +84,7 @@ Outcome<void> LocalStore::send(std::string_view frame, const WaitContext& contex
     }
 }
 
-Outcome<FrameView> LocalStore::next_frame(const WaitContext& context) {
+Outcome<FrameView> DirectStore::next_frame(const WaitContext& context) {
     for (;;) {
         const auto frame = socket_.next();
         if (frame && *frame) return **frame;
@@ -78,7 +96,7 @@ Outcome<FrameView> LocalStore::next_frame(const WaitContext& context) {
     }
 }
 
-Outcome<ReplyView> LocalStore::receive(const WaitContext& context) {
+Outcome<ReplyView> DirectStore::receive(const WaitContext& context) {
     for (;;) {
         const auto frame = next_frame(context);
         if (!frame) return std::unexpected(frame.error());
@@ -89,12 +107,12 @@ Outcome<ReplyView> LocalStore::receive(const WaitContext& context) {
     }
 }
 
-void LocalStore::give_up() {
+void DirectStore::give_up() {
     is_offered_.store(false, std::memory_order_release);
     socket_.shut_down();
 }
 
-void LocalStore::close() {
+void DirectStore::close() {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
     is_offered_.store(false, std::memory_order_release);
