@@ -155,6 +155,7 @@ struct Ending {
     std::vector<std::size_t> heap{};         ///< bytes, after each change of a job that lasts
     int changes = 0;                         ///< of that, after which all ranks ran in one world
     milliseconds last_start{};               ///< of a process
+    int given_back = 0;                      ///< how often freed memory went back to the system
     milliseconds last_place{};               ///< when an elastic rank was last given a place
     std::size_t saves_cut_short = 0;         ///< processes that were ended while they saved
     /// Of what the head, and the agent of the first host, are receivers.

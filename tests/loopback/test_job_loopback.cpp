@@ -610,6 +610,14 @@ TEST_CASE("--max-restarts starts all ranks again, and the last failure ends the 
     });
 }
 
+TEST_CASE("what a start has needed is given back once all ranks run, after each start",
+          "[loopback]") {
+    Script script = living_ranks({2, 2}, {.life = 20s});
+    script.attempts[{1, 3}] = {.life = 10s, .code = 5};
+    script.options = [](plan::Options& options) { options.max_restarts = 1; };
+    in_many_orders(10, script, [](const Ending& ending) { CHECK(ending.given_back == 2); });
+}
+
 TEST_CASE("ranks that fail at once again and again start with growing pauses", "[loopback]") {
     Script script;
     script.ranks[0] = {.life = 10ms, .code = 1};
