@@ -66,6 +66,63 @@ if(DTRUN_AGENT AND DTRUN_STATIC_AGENT AND missing AND NOT DTRUN_BACKENDS STREQUA
     dtrun_part("static agent" no "no ${missing} here: dtrun-agent runs only on hosts that have this machine's libraries")
 endif()
 
+# dtrun_linked(NAME SHARED ARCHIVE...): dtrun::NAME is the archive, with what stands behind it, in targets with the
+# property DTRUN_STATIC, and the shared library in all others.
+function(dtrun_linked name shared)
+    add_library(dtrun_linked_${name} INTERFACE)
+    add_library(dtrun::${name} ALIAS dtrun_linked_${name})
+    set(static $<BOOL:$<TARGET_PROPERTY:DTRUN_STATIC>>)
+    target_link_libraries(dtrun_linked_${name} INTERFACE "$<${static}:${ARGN}>" $<$<NOT:${static}>:${shared}>)
+endfunction()
+
+if(NOT DTRUN_BACKENDS STREQUAL "ONLY")
+    set(crypto OpenSSL::Crypto)
+    if(DTRUN_CRYPTO_STATIC)
+        # Since 3.2 it may have been built to compress, and needs zlib and zstd behind it: its pkg-config file knows.
+        pkg_check_modules(crypto QUIET libcrypto)
+        set(crypto ${crypto_STATIC_LIBRARIES})
+        list(REMOVE_ITEM crypto crypto)
+        list(PREPEND crypto ${DTRUN_CRYPTO_STATIC})
+    endif()
+    dtrun_linked(crypto OpenSSL::Crypto ${crypto})
+endif()
+
+# So has dtrun where all of its libraries are there as archives: to load eighteen shared ones was half of what it costs
+# to run one rank. libssh brings the shared libcrypto where it is shared itself, and two copies in one process would not do.
+if(NOT DTRUN_AGENT STREQUAL "ONLY" AND NOT DTRUN_BACKENDS STREQUAL "ONLY")
+    find_library(DTRUN_SSH_STATIC libssh.a)
+    find_library(DTRUN_SQLITE_STATIC libsqlite3.a)
+    find_library(DTRUN_YAML_STATIC libyaml-cpp.a)
+    if(DTRUN_SANITIZE)
+        set(DTRUN_STATIC_LIBRARIES OFF)
+    endif()
+    set(archives ${DTRUN_SSH_STATIC} ${DTRUN_SQLITE_STATIC} ${DTRUN_YAML_STATIC} ${DTRUN_Z_STATIC} ${DTRUN_CRYPTO_STATIC})
+    if(DTRUN_STATIC_LIBRARIES AND NOT archives MATCHES NOTFOUND)
+        set(CMAKE_REQUIRED_LIBRARIES ${DTRUN_SSH_STATIC} ${DTRUN_SQLITE_STATIC} ${DTRUN_YAML_STATIC} ${crypto} ${DTRUN_Z_STATIC} m)
+        set(CMAKE_REQUIRED_LINK_OPTIONS -static-libstdc++ -static-libgcc)
+        check_cxx_source_compiles("
+            #include \"${CMAKE_SOURCE_DIR}/launcher/transport/gssapi_absent.cpp\"
+            #include <libssh/libssh.h>
+            #include <sqlite3.h>
+            #include <yaml-cpp/yaml.h>
+            int main(int, char** argv) {
+                sqlite3* db = nullptr;
+                return ssh_new() == nullptr || sqlite3_open(argv[0], &db) || YAML::Load(argv[0]).IsNull();
+            }" DTRUN_ARCHIVES_LINK)
+        unset(CMAKE_REQUIRED_LIBRARIES)
+        unset(CMAKE_REQUIRED_LINK_OPTIONS)
+    endif()
+    if(DTRUN_STATIC_LIBRARIES AND NOT DTRUN_ARCHIVES_LINK)
+        set(DTRUN_STATIC_LIBRARIES OFF)
+        dtrun_part("archives in dtrun" no "not all of its libraries are archives here: it loads shared ones each time")
+    endif()
+    add_library(dtrun_gssapi_absent STATIC EXCLUDE_FROM_ALL launcher/transport/gssapi_absent.cpp)
+    dtrun_linked(ssh PkgConfig::libssh ${DTRUN_SSH_STATIC} dtrun_gssapi_absent ${crypto} ${DTRUN_Z_STATIC})
+    dtrun_linked(sqlite PkgConfig::sqlite ${DTRUN_SQLITE_STATIC} m)
+    dtrun_linked(yaml yaml-cpp ${DTRUN_YAML_STATIC})
+    dtrun_linked(z z ${DTRUN_Z_STATIC})
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
