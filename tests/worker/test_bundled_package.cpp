@@ -15,6 +15,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -268,14 +270,57 @@ TEST_CASE("a cache that programs run from is taken, made or not", "[package]") {
         CHECK(cache_for_code(cache, "/elsewhere") == cache);
 }
 
+namespace {
+
+/// The files of an archive; nothing: it is refused.
+std::optional<std::map<std::string, std::string>> files_of(std::string_view archive,
+                                                           std::size_t bytes_max = kMax) {
+    std::map<std::string, std::string> files;
+    const auto read =
+        read_archive(archive, bytes_max,
+                     [&files](const std::string& name, std::uint64_t at, std::string_view piece) {
+                         CHECK(files[name].size() == at);
+                         files[name] += piece;
+                         return Result<void>{};
+                     });
+    if (!read) return std::nullopt;
+    return files;
+}
+
+}  // namespace
+
+TEST_CASE("an archive has the files of which it was made, of whatever size", "[package]") {
+    const TempDir folder;
+    std::map<std::string, std::string> files;
+    for (const std::size_t size : {0u, 1u, 511u, 512u, 513u, 131'072u, 400'001u}) {
+        std::string& bytes = files[fmt::format("some/of-{}", size)];
+        for (std::size_t i = 0; i < size; ++i) bytes += static_cast<char>(i * i % 251);
+        fs::create_directories(folder.at("some"));
+        std::ofstream(folder.at(fmt::format("some/of-{}", size))) << bytes;
+    }
+    const std::string command =
+        fmt::format("tar -C {0} --format=gnu -czf {0}/all.tar.gz some", folder.path());
+    REQUIRE(std::system(command.c_str()) == 0);
+    const std::string archive = read_file(folder.at("all.tar.gz")).value();
+    CHECK(files_of(archive) == files);
+    int taken = 0;
+    const auto ended =
+        read_archive(archive, kMax, [&taken](const std::string&, std::uint64_t, std::string_view) {
+            ++taken;
+            return Result<void>(fail(Errc::denied, "no room"));
+        });
+    CHECK(taken == 1);
+    REQUIRE_FALSE(ended.has_value());
+    CHECK(ended.error().message == "no room");
+}
+
 TEST_CASE("an archive with anything but plain files is refused", "[package]") {
-    CHECK(read_archive(Cache().archive(), kMax).value().size() == 2);
-    CHECK_FALSE(read_archive(Cache().archive(), 1000).has_value());
-    CHECK_FALSE(read_archive(Cache().archive().substr(0, 150), kMax).has_value());
-    CHECK_FALSE(read_archive("no archive", kMax).has_value());
-    CHECK_FALSE(
-        read_archive(Cache("--format=gnu -P --transform=s,lib,../lib, lib").archive(), kMax));
-    CHECK_FALSE(read_archive(Cache("--format=pax lib").archive(), kMax));
+    CHECK(files_of(Cache().archive()).value().size() == 2);
+    CHECK_FALSE(files_of(Cache().archive(), 1000).has_value());
+    CHECK_FALSE(files_of(Cache().archive().substr(0, 150)).has_value());
+    CHECK_FALSE(files_of("no archive").has_value());
+    CHECK_FALSE(files_of(Cache("--format=gnu -P --transform=s,lib,../lib, lib").archive()));
+    CHECK_FALSE(files_of(Cache("--format=pax lib").archive()));
 }
 
 TEST_CASE(

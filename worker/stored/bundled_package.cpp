@@ -139,32 +139,42 @@ void make_folders(const fs::path& folder) {
     ::mkdir(folder.c_str(), 0755);
 }
 
-Result<void> write_file(const fs::path& file, std::string_view bytes) {
-    make_folders(file.parent_path());
-    // Python would make it as the umask has it, and what others may write to is unpacked again.
-    if (file.extension() == ".py") make_folders(file.parent_path() / "__pycache__");
-    const Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!fd || !write_all(fd.get(), bytes)) return std::unexpected(file_error(file));
-    return {};
-}
+/// Files of a folder that come piece by piece.
+class NewFiles {
+public:
+    explicit NewFiles(const std::string& folder) : folder_(folder) {}
 
-/// All of them are on the disk afterwards: a crash must not leave a folder with half of its files. They go there
-/// together, which takes a fraction of the time that writing and fsync() of one after the other takes.
-Result<void> write_files(const fs::path& folder, const std::vector<ArchivedFile>& files) {
-    for (const ArchivedFile& file : files)
-        if (auto written = write_file(folder / file.name, file.bytes); !written) return written;
-    // All of them begin to go to the disk before any is waited for; what others write there (syncfs()) may take minutes.
-    std::vector<Fd> opened;
-    for (const ArchivedFile& file : files) {
-        const fs::path path = folder / file.name;
-        const Fd& fd = opened.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-        if (!fd) return std::unexpected(file_error(path));
-        ::sync_file_range(fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    Result<void> write(const std::string& name, std::uint64_t at, std::string_view piece) {
+        if (at == 0)
+            if (auto begun = begin(folder_ / name); !begun) return begun;
+        if (!write_all(opened_.back().get(), piece))
+            return std::unexpected(file_error(folder_ / name));
+        return {};
     }
-    for (const Fd& fd : opened)
-        if (::fsync(fd.get()) != 0) return std::unexpected(file_error(folder));
-    return {};
-}
+
+    /// All of them are on the disk afterwards: a crash must not leave a folder with half of its files. They go there
+    /// together, which takes a fraction of the time that writing and fsync() of one after the other takes.
+    Result<void> sync() {
+        // All of them begin to go to the disk before any is waited for; what others write there (syncfs()) may take minutes.
+        for (const Fd& fd : opened_) ::sync_file_range(fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+        for (const Fd& fd : opened_)
+            if (::fsync(fd.get()) != 0) return std::unexpected(file_error(folder_));
+        return {};
+    }
+
+private:
+    Result<void> begin(const fs::path& file) {
+        make_folders(file.parent_path());
+        // Python would make it as the umask has it, and what others may write to is unpacked again.
+        if (file.extension() == ".py") make_folders(file.parent_path() / "__pycache__");
+        opened_.emplace_back(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+        if (!opened_.back()) return std::unexpected(file_error(file));
+        return {};
+    }
+
+    fs::path folder_;
+    std::vector<Fd> opened_{};
+};
 
 /// Gives a folder its name. Of several agents that do it at once, on this host or on others that have the same home,
 /// one is first, and the others take its folder.
@@ -190,9 +200,14 @@ Result<void> unpack_into(const std::string& made, const fs::path& archive, std::
     if (!bytes) return std::unexpected(bytes.error());
     if (hex(sha256(*bytes)) != digest)
         return fail(Errc::invalid_input, "{}: damaged; {}", archive.native(), remedy);
-    const auto files = read_archive(*bytes, kUnpackedBytesMax);
-    if (!files) return fail(files.error(), "{}", archive.native());
-    return write_files(made, *files);
+    NewFiles files(made);
+    const auto read =
+        read_archive(*bytes, kUnpackedBytesMax,
+                     [&files](const std::string& name, std::uint64_t at, std::string_view piece) {
+                         return files.write(name, at, piece);
+                     });
+    if (!read) return fail(read.error(), "{}", archive.native());
+    return files.sync();
 }
 
 Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder,

@@ -27,14 +27,19 @@ std::string gzip(std::string_view bytes) {
 }
 
 void look_at(std::string_view archive) {
-    const auto files = dtrun::agent::read_archive(archive, kUnpackedBytesMax);
-    if (!files) return;
     std::size_t bytes = 0;
-    for (const auto& file : *files) {
-        bytes += file.bytes.size();
-        if (file.name.starts_with('/') || file.name.find("..") != file.name.npos) std::abort();
-    }
-    if (bytes > kUnpackedBytesMax) std::abort();
+    std::string file;
+    std::uint64_t come = 0;
+    const auto take = [&](const std::string& name, std::uint64_t at, std::string_view piece) {
+        if (name.starts_with('/') || name.find("..") != name.npos) std::abort();
+        if (at != 0 && (name != file || at != come)) std::abort();
+        file = name;
+        come = at + piece.size();
+        bytes += piece.size();
+        return dtrun::Result<void>{};
+    };
+    const auto read = dtrun::agent::read_archive(archive, kUnpackedBytesMax, take);
+    if (read && bytes > kUnpackedBytesMax) std::abort();
 }
 
 }  // namespace
