@@ -99,14 +99,16 @@ HomeTurn::~HomeTurn() {
 
 /// One that has all of it; else one that is near to such a one, so that few hosts lie between. Those that two could not
 /// fetch from are not asked again. Who fetches without Python has little time, and is sent to one that has all of it.
-AgentCopies::Giver* AgentCopies::find_giver(const AgentRequest& request) {
+AgentCopies::Giver* AgentCopies::find_giver(const HostWants& wants, bool carries) {
+    const auto rank = [](const Giver& giver) { return std::pair(giver.depth, giver.takers); };
     Giver* found = nullptr;
-    for (Giver& giver : givers_)
-        if (giver.wants == request.wants && giver.takers < kTakersMax &&
-            giver.failures < kGiverFailuresMax && (request.carries || giver.depth == 0) &&
-            (found == nullptr ||
-             std::pair(giver.depth, giver.takers) < std::pair(found->depth, found->takers)))
-            found = &giver;
+    for (Giver& giver : givers_) {
+        if (giver.wants != wants || giver.takers == kTakersMax ||
+            giver.failures >= kGiverFailuresMax || (!carries && giver.depth > 0))
+            continue;
+        if (found == nullptr || rank(giver) < rank(*found)) found = &giver;
+        if (rank(*found) == std::pair(0u, 0u)) break;
+    }
     return found;
 }
 
@@ -118,11 +120,10 @@ CopySlot::~CopySlot() {
     leave();
 }
 
-asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& request,
-                                     std::chrono::milliseconds patience,
-                                     std::function<void()> waits) {
+void CopySlot::ask(AgentCopies& copies, const AgentRequest& request,
+                   std::chrono::milliseconds patience) {
+    copies_ = &copies;
     const bool is_own_fault = carries_ && !request.carries;  // its Python's
-    carries_ = request.carries;
     AgentCopies::Giver* const failed = is_own_fault ? nullptr : giver_;
     const bool had_it = failed != nullptr && failed->depth == 0;
     if (failed != nullptr) {
@@ -130,43 +131,61 @@ asio::awaitable<void> CopySlot::wait(AgentCopies& copies, const AgentRequest& re
         ++failed->failures;
         copies.failures_ += had_it;
     }
-    const bool may_fetch = !had_it && failures_ < kTriesMax;
     leave();
+    may_fetch_ = !had_it && failures_ < kTriesMax;
+    request_ = request;
+    limit_s_ =
+        std::max<long>(std::chrono::duration_cast<std::chrono::seconds>(patience / 2).count(), 1);
+    const bool is_first = copies.homes_.size() == 1 && !request.home.empty();
+    carries_ = request.carries && copies.hands_on() && !is_first;
+    own_place_ = {};
+}
+
+std::string CopySlot::program() const {
+    if (!carries_) return {};
+    return fmt::format(" {} {} {}\n{}", copies_->word_, limit_s_, kCarrier.size(), kCarrier);
+}
+
+void CopySlot::listens(std::string address, int port) {
+    if (port > 0 && is_for_others(address)) own_place_ = {std::move(address), port};
+}
+
+asio::awaitable<void> CopySlot::wait(std::function<void()> waits) {
     words_ = "\n";
-    if ((!request.fetches && !request.carries) || !copies.hands_on()) co_return;
+    AgentCopies& copies = *copies_;
+    if ((!request_.fetches && !carries_) || !copies.hands_on()) co_return;
     const auto executor = co_await asio::this_coro::executor;
     if (!copies.slot_free_)
         copies.slot_free_ = std::make_unique<Timer>(executor, Timer::time_point::max());
     for (bool has_waited = false;; has_waited = true) {
-        if (may_fetch) giver_ = copies.find_giver(request);
+        if (may_fetch_) giver_ = copies.find_giver(request_.wants, carries_);
         if (giver_ != nullptr || copies.own_ < AgentCopies::kOwnMax) break;
         if (!has_waited) waits();
         co_await copies.slot_free_->async_wait(use_tuple);
         if (!copies.hands_on())
             co_return;  // others have found out meanwhile that hosts do not reach each other
     }
-    copies_ = &copies;
     is_held_ = true;
-    wants_ = request.wants;
     ++(giver_ != nullptr ? giver_->takers : copies.own_);
-    // It is to have time to ask again.
-    const auto limit = std::chrono::duration_cast<std::chrono::seconds>(patience / 2).count();
-    const std::string_view program = request.carries ? kCarrier : "";
-    words_ = fmt::format(" {} {} {}", copies.word_, std::max<long>(limit, 1), program.size());
-    if (giver_ != nullptr) words_ += fmt::format(" {} {}", giver_->port, giver_->address);
-    words_.append("\n").append(program);
+    const std::string from =
+        giver_ != nullptr ? fmt::format("{} {}", giver_->port, giver_->address) : "";
+    words_ = carries_ ? from + "\n"
+                      : fmt::format(" {} {} 0{}{}\n", copies.word_, limit_s_,
+                                    from.empty() ? "" : " ", from);
+    if (own_place_.second > 0) add_giver(giver_ != nullptr ? 1 + giver_->depth : 1);
+}
+
+void CopySlot::add_giver(unsigned depth) {
+    copies_->givers_.push_back(
+        {request_.wants, std::move(own_place_.first), std::exchange(own_place_.second, 0), depth});
+    if (depth > 0) own_ = &copies_->givers_.back();
+    copies_->slot_is_free();
 }
 
 void CopySlot::hands_on(std::string address, int port) {
-    if (copies_ == nullptr || !is_for_others(address)) return;
-    copies_->givers_.push_back({wants_, std::move(address), port});
-    AgentCopies::Giver& own = copies_->givers_.back();
-    if (is_held_) {
-        // Without Python a host gives what it has stored.
-        own.depth = !carries_ ? 0 : giver_ != nullptr ? 1 + giver_->depth : 1;
-        own_ = &own;
-    }
-    copies_->slot_is_free();
+    if (copies_ == nullptr) return;
+    listens(std::move(address), port);
+    if (own_place_.second > 0) add_giver(0);
 }
 
 void CopySlot::done() {

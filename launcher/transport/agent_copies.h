@@ -71,7 +71,7 @@ private:
     };
     static constexpr unsigned kGiverFailuresMax = 2;  ///< of hosts that were to fetch from it
     static constexpr unsigned kFailuresMax = 4;       ///< of all hosts, more than successes
-    Giver* find_giver(const AgentRequest& request);
+    Giver* find_giver(const HostWants& wants, bool carries);
     bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kFailuresMax; }
     void slot_is_free();
 
@@ -121,35 +121,46 @@ public:
     CopySlot(const CopySlot&) = delete;
     CopySlot& operator=(const CopySlot&) = delete;
 
-    /// Waits until this machine, or a host that hands on, can give it. A host that asks again could not fetch it, and
-    /// gets it from here, or, if only what its giver was receiving itself has ended, from another one. One that cannot
-    /// fetch does not wait.
+    /// The host asks. One that asks again could not fetch it, and gets it from here, or, if only what its giver was
+    /// receiving itself has ended, from another one.
     /// \param copies    outlive this
     /// \param patience  how long a copy may stand still
-    /// \param waits     is called if it has to wait
-    asio::awaitable<void> wait(AgentCopies& copies, const AgentRequest& request,
-                               std::chrono::milliseconds patience, std::function<void()> waits);
-    /// What goes behind an announcement: " <word> <seconds> <bytes of the program> [<port> <address>]" and the line's end,
-    /// and, if the host is to pass it on while it comes, that program.
-    const std::string& words() const { return words_; }
-    /// The host hands on what it has got, or gets.
+    void ask(AgentCopies& copies, const AgentRequest& request, std::chrono::milliseconds patience);
+    /// What the host is to run first, kCarrier, as it stands behind an announcement: " <word> <seconds> <its bytes>", the
+    /// line's end, and it. It listens before it knows its giver, so that all hosts find theirs at once. Empty: it does
+    /// without, as the first one of all does while no host of another home has asked: for one home that would be in vain.
+    std::string program() const;
+    /// The host listens, as kCarrier does before it receives anything, for what it will pass on.
     /// \param address  numeric; one at which other hosts find themselves, as 127.0.0.1, counts for nothing
+    /// \param port     0: it cannot
+    void listens(std::string address, int port);
+    /// Waits until this machine, or a host that hands on, can give it. One that cannot fetch does not wait.
+    /// \param waits  is called if it has to wait
+    asio::awaitable<void> wait(std::function<void()> waits);
+    /// From whom it comes, for kCarrier: "<port> <address>", or nothing, and the line's end. For others what goes behind
+    /// an announcement: " <word> <seconds> 0[ <port> <address>]", or nothing, and the line's end.
+    const std::string& words() const { return words_; }
+    /// The host hands on what it has stored. \param address  as above
     void hands_on(std::string address, int port);
     /// The host has got it.
     void done();
 
 private:
     void leave();
+    void add_giver(unsigned depth);
 
     static constexpr unsigned kTriesMax = 3;  ///< to fetch it
 
     AgentCopies* copies_ = nullptr;
-    bool is_held_ = false;  ///< something is taken
-    HostWants wants_;
-    AgentCopies::Giver* giver_ = nullptr;  ///< from which it is to come
-    AgentCopies::Giver* own_ = nullptr;    ///< which this host is, while it has not got all
+    AgentRequest request_;
+    long limit_s_ = 1;      ///< it is to have time to ask again
+    bool carries_ = false;  ///< by kCarrier, this time
+    bool may_fetch_ = true;
+    bool is_held_ = false;                   ///< something is taken
+    AgentCopies::Giver* giver_ = nullptr;    ///< from which it is to come
+    AgentCopies::Giver* own_ = nullptr;      ///< which this host is, while it has not got all
+    std::pair<std::string, int> own_place_;  ///< address and port of that; empty: there is none
     unsigned failures_ = 0;
-    bool carries_ = false;  ///< it has asked for a copy by carrier.py
     std::string words_ = "\n";
 };
 

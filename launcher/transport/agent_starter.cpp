@@ -17,10 +17,11 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 
 // Runs on the host. It first looks for the agent of this build; else it says what machine this is, how it unpacks,
 // whether it can fetch, and which home it has. It is told which agent to expect (build id, size, SHA-256, size without
-// the package, packing), by which word to hand it on, in how many seconds without a byte to give up, how long a program
-// is that comes behind that line (carrier.py), and, if it is to fetch it from a host that does, at which port and
-// address. It stores the agent. If it is told the build id alone, another host of this home has stored it; if it cannot
-// be seen here, or be fetched, the host asks again, without its home, and where Python itself has failed without that.
+// the package, packing), by which word to hand it on, in how many seconds without a byte to give up, and either how long
+// a program is that comes behind that line and does the rest (carrier.py), or, if it is to fetch it from a host that hands
+// it on, at which port and address. It stores the agent. If it is told the build id alone, another host of this home has
+// stored it; if it cannot be seen here, or be fetched, the host asks again, without its home. Where Python has failed
+// itself, or has not begun within a second, as from a slow file server, it does without: who has no Python fares no worse.
 // Nothing else is sent before the host has said that it reads, so that `head` cannot read too far. What has come by ssh,
 // which checks that itself, is not summed up again.
 constexpr std::string_view kStartScript = R"sh(
@@ -32,7 +33,7 @@ constexpr std::string_view kStartScript = R"sh(
     dtrun_knows() { for dtrun_x; do command -v "$dtrun_x" || return; done >/dev/null; };
     dtrun_can=$dtrun_packing;
     dtrun_knows bash timeout sha256sum && dtrun_can=$dtrun_can,tcp;
-    dtrun_knows python3 && dtrun_can=$dtrun_can,python;
+    dtrun_knows timeout python3 && dtrun_can=$dtrun_can,python;
     dtrun_ask() {
         echo "dtrun-agent-wanted $dtrun_machine $dtrun_can$1";
         read -r dtrun_id dtrun_bytes dtrun_digest dtrun_whole dtrun_packed
@@ -51,16 +52,20 @@ constexpr std::string_view kStartScript = R"sh(
     };
     dtrun_carried() {
         {
-            dtrun_e=$(python3 -I -S -c "$dtrun_code" "$dtrun_new" "$dtrun_bytes" "$dtrun_digest"
-            "$dtrun_word" "$dtrun_limit" $$ $dtrun_port $dtrun_from 2>&1 >&3 3>&-);
+            dtrun_e=$(timeout 1 python3 -I -S -c "$dtrun_code" "$dtrun_new" "$dtrun_bytes"
+            "$dtrun_digest" "$dtrun_word" "$dtrun_limit" $$ 2>&1 >&3 3>&-);
         } 3>&1;
+        case $dtrun_e in
+            *"carrier: all") dtrun_word=; return;;
+            *"carrier: again: "*) ;;
+            *"carrier: failed "*) dtrun_no "${dtrun_e##*carrier: failed }";;
+            *"carrier: taken"*) dtrun_no "python3 has ended: ${dtrun_e##*carrier: taken}";;
+            *) dtrun_can=${dtrun_can%,python};;
+        esac;
+        return 1;
     };
     dtrun_got() {
-        if [ "$dtrun_code" ]; then
-            dtrun_carried; set -- $?; [ $1 = 0 ] && { dtrun_word=; return; };
-            [ $1 = 3 ] || dtrun_can=${dtrun_can%,python};
-            [ $1 = 4 ] || { [ -z "$dtrun_port" ] && [ $1 -gt 128 ]; } && dtrun_no "$dtrun_e";
-            return 1;
+        if [ "$dtrun_code" ]; then dtrun_carried;
         elif [ "$dtrun_port" ]; then dtrun_fetched && echo dtrun-agent-fetched;
         else
             echo dtrun-agent-send;
@@ -111,8 +116,8 @@ std::string_view said_by_agent(std::string_view line) {
         begin = at;
         break;
     }
-    for (const std::string_view marker :
-         {kAgentWanted, kAgentComes, kAgentFetched, kAgentHandsOn, kAgentSend, kAgentFailed})
+    for (const std::string_view marker : {kAgentWanted, kAgentReceives, kAgentComes, kAgentFetched,
+                                          kAgentHandsOn, kAgentSend, kAgentFailed})
         begin = std::min(begin, line.find(marker));
     return line.substr(begin);
 }
@@ -262,11 +267,20 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
             std::string answer = copy->build_id + "\n";
             const bool is_ours = co_await turn.wait(copies, request, waits);
             if (is_ours) {
-                co_await slot.wait(copies, request, patience, waits);
-                answer = copy->announcement + slot.words();
+                slot.ask(copies, request, patience);
+                const std::string program = slot.program();
+                if (program.empty()) co_await slot.wait(waits);
+                answer = copy->announcement + (program.empty() ? slot.words() : program);
             }
             phase(doing = is_ours ? "copying the agent" : "starting the agent");
             sent = co_await channel.write(answer, after(patience));
+        } else if (said.starts_with(kAgentReceives) && copy != nullptr) {
+            const auto port = to_int(said.substr(kAgentReceives.size()), 1, 65'535);
+            slot.listens(channel.address(), static_cast<int>(port.value_or(0)));
+            const std::function<void()> waits = [&phase] { phase("waiting for its copy"); };
+            co_await slot.wait(waits);
+            phase(doing = "copying the agent");
+            sent = co_await channel.write(slot.words(), after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_in_pieces(channel, copy->bytes, patience);
             if (sent) {

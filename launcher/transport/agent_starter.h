@@ -18,6 +18,7 @@ inline constexpr std::string_view kAgentReady = "dtrun-agent ";
 inline constexpr std::string_view kAgentFound = "dtrun-agent-found";
 inline constexpr std::string_view kAgentWanted = "dtrun-agent-wanted ";
 inline constexpr std::string_view kAgentStored = "dtrun-agent-stored";
+inline constexpr std::string_view kAgentReceives = "dtrun-agent-receives ";
 inline constexpr std::string_view kAgentComes = "dtrun-agent-comes";
 inline constexpr std::string_view kAgentFetched = "dtrun-agent-fetched";
 inline constexpr std::string_view kAgentHandsOn = "dtrun-agent-hands-on ";

@@ -1,13 +1,14 @@
 """Receives the agent on a host that lacks it, and passes on what has come while the rest is still coming.
 
-The start script (agent_script.h) runs this where there is a python3, by `-c`: dtrun has sent its text. It says at which
-port others may fetch, and ends when all has come and is what dtrun means. A process of its own goes on giving it
-(docs/decisions/047-cut-through.md).
+The start script (agent_script.h) runs this where there is a python3, by `-c`: dtrun has sent its text. When it has
+begun, it leaves the process that was started, which has a time limit, says at which port others may fetch, reads a line
+which tells from whom the bytes come ("PORT ADDRESS", or nothing: by standard input, behind that line), and receives
+them. Then it goes on giving them (docs/decisions/047-cut-through.md).
 
 Arguments: the file to make, its bytes, their SHA-256, the word that others say, seconds without a byte or a connection,
-the process with which to end, and, unless the bytes come by standard input, the port and the address of who gives them.
-Exit status: 0 all is there; 3 who gave it has failed; 4 it cannot be stored, as standard error says; any other, also
-such as Python has itself, or a shell that has no Python: nothing was taken from standard input.
+and the process with which to end. Standard error has lines "carrier: WORD": "taken", bytes of standard input may be gone
+from here on; and, as the last one, "all" is there, "again", who gave it has failed, or "failed WHY", it cannot be
+stored. Without any of these nothing was done, as by a Python that is too old, or that had not begun in time.
 """
 import errno
 import hashlib
@@ -23,7 +24,6 @@ WORD_LIMIT_S = 5
 STAND_STILL_LIMIT_S = 20  # for a taker that takes nothing
 IDLE_LIMIT_S = 60
 BYTES_PER_S_MIN = 1 << 16  # of another host: who is slower is left
-GIVER_FAILED, CANNOT_STORE = 3, 4
 
 
 class Taker:
@@ -129,9 +129,13 @@ def say(line):
     os.write(1, line.encode() + b"\n")
 
 
+def conclude(word):
+    os.write(2, b"carrier: " + word.encode() + b"\n")
+
+
 def receive_all(carrier, source, limit_s):
     """Says once a second that it is at it. Returns why it is in vain, or None."""
-    began = said = time.monotonic()
+    began = said = carrier.came = time.monotonic()
     while carrier.come < carrier.size:
         if carrier.serve(source, 1.0):
             return "the rest does not come"
@@ -146,11 +150,23 @@ def receive_all(carrier, source, limit_s):
     return None
 
 
-def read_past(count):
-    """Of standard input: the shell reads what is behind."""
-    while count > 0:
-        piece = os.read(0, min(PIECE, count))
-        count = count - len(piece) if piece else 0
+def read_line():
+    """Of standard input, and no byte more."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            sys.exit(1)  # dtrun is gone
+        line += piece
+    return line.decode().split()
+
+
+def connect(port, address, word, limit_s):
+    """To who gives it; the descriptor."""
+    source = socket.create_connection((address, int(port)), limit_s)
+    source.sendall(word.encode() + b"\n")
+    source.setblocking(True)
+    return source.detach()
 
 
 def is_there(process):
@@ -164,65 +180,58 @@ def is_there(process):
 def hand_on(carrier, process):
     """Until the process has ended, or nobody has asked for a minute."""
     carrier.gave = time.monotonic()
-    if os.fork() > 0:
-        return
-    os.setsid()
     nothing = os.open("/dev/null", os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
-    own = {carrier.file, carrier.listener.fileno()} | {taker.fileno() for taker in carrier.takers}
-    for other in map(int, os.listdir("/proc/self/fd")):  # for whose end somebody may wait
-        if other > 2 and other not in own:
+    while is_there(process) and (carrier.takers or time.monotonic() - carrier.gave < IDLE_LIMIT_S):
+        carrier.serve(None, 1.0)
+
+
+def be_apart():
+    """In a process of its own, which the limit of the start does not reach, and for whose end nobody waits."""
+    if os.fork() > 0:
+        os._exit(0)
+    os.setsid()
+    for other in map(int, os.listdir("/proc/self/fd")):
+        if other > 2:
             try:
                 os.close(other)
             except OSError:
                 pass  # that of the list
     with open("/proc/self/comm", "w") as comm:
         comm.write("dtrun-hand-on")
-    while is_there(process) and (carrier.takers or time.monotonic() - carrier.gave < IDLE_LIMIT_S):
-        carrier.serve(None, 1.0)
-    os._exit(0)
 
 
-def main(path, size, digest, word, limit_s, process, port=None, address=None):
+def main(path, size, digest, word, limit_s, process):
+    be_apart()
     limit_s = int(limit_s)
     try:
         carrier = Carrier(path, int(size), word)
     except OSError as error:
-        print(error, file=sys.stderr)
-        return CANNOT_STORE
-    source = None
-    if port:
-        try:
-            source = socket.create_connection((address, int(port)), limit_s)
-            source.sendall(word.encode() + b"\n")
-            source.setblocking(True)
-        except OSError:
-            return GIVER_FAILED
-    status = GIVER_FAILED if source else CANNOT_STORE
-    if carrier.listener:
-        say("dtrun-agent-hands-on %d" % carrier.listener.getsockname()[1])
-    if not source:
-        say("dtrun-agent-send")
+        return conclude("failed %s" % error)
+    say("dtrun-agent-receives %d" % (carrier.listener.getsockname()[1] if carrier.listener else 0))
+    giver = read_line()
+    is_full = False
     try:
-        why = receive_all(carrier, source.fileno() if source else 0, limit_s if source else float("inf"))
-        if not why and carrier.sum.hexdigest() != digest:
-            why = "it was damaged on its way"
+        if giver:
+            why = receive_all(carrier, connect(*giver, word, limit_s), limit_s)
+        else:
+            conclude("taken")
+            say("dtrun-agent-send")
+            why = receive_all(carrier, 0, float("inf"))
     except OSError as error:
         why = str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            status = CANNOT_STORE
-        if not source:
-            read_past(carrier.size - carrier.come)
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if not why and carrier.sum.hexdigest() != digest:
+        why = "it was damaged on its way"
     if why:
-        print(why, file=sys.stderr)
-        return status
-    if source:
+        return conclude(("again: " if giver and not is_full else "failed ") + why)
+    if giver:
         say("dtrun-agent-fetched")
+    conclude("all")
     if carrier.listener:
         hand_on(carrier, int(process))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

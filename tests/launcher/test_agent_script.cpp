@@ -18,6 +18,7 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -668,14 +669,24 @@ TEST_CASE("a host fetches the agent from another one, and hands it on", "[agent]
         CHECK_THAT(entry.path().filename().native(), !Catch::StartsWith(".new."));
 }
 
+namespace {
+
+/// A host whose Python may take its time, as this machine may be busy.
+void have_time(const HostHere& host) {
+    write_file(host.home / "bin/timeout", "#!/bin/sh\nshift; exec \"$@\"\n", 0755);
+}
+
+}  // namespace
+
 TEST_CASE("a host that has Python receives the agent by that, be it from here or from another one",
           "[agent]") {
     const std::string agent = kAgent;
     const Sent sent{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
-    const std::string program = fmt::format(" word 10 {}", kCarrier.size());
+    const std::string program =
+        fmt::format("{} word 10 {}\n{}", sent.announcement(), kCarrier.size(), kCarrier);
     const auto is_stored = [&](const HostHere& host, const std::string& said) {
         INFO(said);
-        CHECK_THAT(said, Contains("\ndtrun-agent-hands-on "));
+        CHECK_THAT(said, Contains("\ndtrun-agent-receives "));
         CHECK_THAT(said, Catch::EndsWith(fmt::format("\nruns {} \n", host.agent().native())));
         CHECK(read_file(host.agent()).value() == agent);
         CHECK(read_file(host.package()).value() == kPackage);
@@ -684,15 +695,15 @@ TEST_CASE("a host that has Python receives the agent by that, be it from here or
     };
     const std::string command = remote_agent_command({"/nowhere", kBuild}, kJob);
     const HostHere from_here;
-    const std::string said = from_here.answer(
-        command, fmt::format("{}{}\n{}{}", sent.announcement(), program, kCarrier, sent.bytes));
+    have_time(from_here);
+    const std::string said = from_here.answer(command, program + "\n" + sent.bytes);
     is_stored(from_here, said);
     CHECK_THAT(said, Contains("\ndtrun-agent-send\n"));
     const HostHere from_other;
+    have_time(from_other);
     const Giver giver(sent.bytes);
-    const std::string fetched = from_other.answer(
-        command,
-        fmt::format("{}{} {} 127.0.0.1\n{}", sent.announcement(), program, giver.port, kCarrier));
+    const std::string fetched =
+        from_other.answer(command, fmt::format("{}{} 127.0.0.1\n", program, giver.port));
     is_stored(from_other, fetched);
     CHECK_THAT(fetched, Contains("\ndtrun-agent-fetched\n"));
 }
@@ -702,21 +713,45 @@ TEST_CASE("where Python cannot receive the agent the host asks again", "[agent]"
     const Sent sent{agent, agent.size()};
     const std::string command = remote_agent_command({"/nowhere", kBuild}, kJob);
     const std::string again = fmt::format("{} word 10 0\n{}", sent.announcement(), agent);
-    const std::string program = fmt::format("{} word 10 {}", sent.announcement(), kCarrier.size());
+    const std::string program =
+        fmt::format("{} word 10 {}\n{}", sent.announcement(), kCarrier.size(), kCarrier);
     // The one from which it comes breaks off: then Python may try another one.
     const HostHere host;
+    have_time(host);
     const Giver giver(agent.substr(9));
-    const std::string said = host.answer(
-        command, fmt::format("{} {} 127.0.0.1\n{}{}", program, giver.port, kCarrier, again));
+    const std::string said =
+        host.answer(command, fmt::format("{}{} 127.0.0.1\n{}", program, giver.port, again));
     CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp,python\n") &&
                          Contains("\ndtrun-agent-send\nruns "));
-    // It is broken itself.
-    const HostHere broken;
-    write_file(broken.home / "bin/python3", "#!/bin/sh\nexit 1\n", 0755);
-    const std::string without =
-        broken.answer(command, fmt::format("{}\n{}{}", program, kCarrier, again));
-    CHECK_THAT(without, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp\n") &&
-                            Contains("\ndtrun-agent-send\nruns "));
+    // It is broken itself, or lies on a file server that takes its time.
+    for (const char* const does : {"exit 1", "echo no such module >&2; exit 1", "exec sleep 60"}) {
+        INFO(does);
+        const HostHere broken;
+        write_file(broken.home / "bin/python3", fmt::format("#!/bin/sh\n{}\n", does), 0755);
+        const auto began = std::chrono::steady_clock::now();
+        const std::string without = broken.answer(command, program + again);
+        CHECK_THAT(without, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp\n") &&
+                                Contains("\ndtrun-agent-send\nruns "));
+        CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+    }
+}
+
+TEST_CASE("a Python that ends while it reads, or cannot store what comes, is told", "[agent]") {
+    const std::string agent = kAgent;
+    const Sent sent{agent, agent.size()};
+    const std::string command = remote_agent_command({"/nowhere", kBuild}, kJob);
+    const std::string program =
+        fmt::format("{} word 10 {}\n{}", sent.announcement(), kCarrier.size(), kCarrier);
+    const HostHere host;
+    have_time(host);
+    std::string other = agent;
+    other.back() = ' ';
+    CHECK_THAT(host.answer(command, program + "\n" + other),
+               Contains("dtrun-agent-failed cannot store the agent: it was damaged on its way"));
+    CHECK(fs::is_empty(host.cache()));
+    write_file(host.home / "bin/python3", "#!/bin/sh\necho carrier: taken >&2; exit 9\n", 0755);
+    CHECK_THAT(host.answer(command, program),
+               Contains("dtrun-agent-failed cannot store the agent: python3 has ended"));
 }
 
 TEST_CASE("a host that cannot fetch the agent, or gets another one, asks again", "[agent]") {

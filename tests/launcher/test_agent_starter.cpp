@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <list>
+#include <map>
 
 namespace dtrun {
 
@@ -291,14 +292,16 @@ class ManyHosts {
     asio::io_context io_;  // outlives the timer of `copies`
 
 public:
-    /// One more asks, and waits if nobody can give.
-    CopySlot& ask(const AgentRequest& request = kFetches) {
+    /// One more asks, and waits if nobody can give. \param port  at which it listens before it receives; 0: it does not
+    CopySlot& ask(const AgentRequest& request = kFetches, int port = 0) {
         CopySlot& slot = slots_.emplace_back();
-        ask_again(slot, request);
+        ask_again(slot, request, port);
         return slot;
     }
-    void ask_again(CopySlot& slot, const AgentRequest& request = kFetches) {
-        asio::co_spawn(io_, slot.wait(copies, request, kPatience, [this] { ++waiting; }),
+    void ask_again(CopySlot& slot, const AgentRequest& request = kFetches, int port = 0) {
+        slot.ask(copies, request, kPatience);
+        slot.listens("10.0.0.1", port);
+        asio::co_spawn(io_, slot.wait([this] { ++waiting; }),
                        [this](std::exception_ptr) { ++answered; });
         run();
     }
@@ -355,22 +358,59 @@ TEST_CASE("of many hosts a few get the agent from here at once, and hand it on",
 
 TEST_CASE("a host that can pass the agent on while it comes gets the program for that", "[agent]") {
     ManyHosts hosts;
-    CopySlot& first = hosts.ask(kCarries);
-    const std::string program = fmt::format(" 10 {}\n{}", kCarrier.size(), kCarrier);
-    CHECK_THAT(first.words(), Catch::EndsWith(program));
-    first.hands_on("10.0.0.1", 77);
+    CopySlot& first = hosts.ask(kCarries, 77);
+    CHECK_THAT(first.program(),
+               Catch::EndsWith(fmt::format(" 10 {}\n{}", kCarrier.size(), kCarrier)));
+    CHECK(first.words() == "\n");
     const auto comes_from = [&hosts](int port) {
-        const std::string& words = hosts.ask(kCarries).words();
-        return words.find(fmt::format(" {} 10.0.0.1\n", port)) != std::string::npos;
+        return hosts.ask(kCarries).words() == fmt::format("{} 10.0.0.1\n", port);
     };
-    CopySlot& second = hosts.ask(kCarries);
-    second.hands_on("10.0.0.1", 78);
+    CopySlot& second = hosts.ask(kCarries, 78);
     // Who is nearer to this machine gives first, and whoever has all of it before those who do not.
     CHECK(comes_from(77));
     CHECK(comes_from(78));
     second.done();
     CHECK(comes_from(78));
     CHECK(comes_from(77));
+}
+
+TEST_CASE("hosts that wait find their givers in each other as soon as one gets the agent",
+          "[agent]") {
+    ManyHosts hosts;
+    std::vector<CopySlot*> own;
+    for (unsigned i = 0; i < AgentCopies::kOwnMax; ++i) own.push_back(&hosts.ask());
+    std::vector<CopySlot*> waits;
+    for (int port = 1; port <= 14; ++port) waits.push_back(&hosts.ask(kCarries, port));
+    CHECK(hosts.answered == AgentCopies::kOwnMax);
+    own[0]->done();
+    hosts.run();
+    CHECK(hosts.answered == AgentCopies::kOwnMax + 14);
+    std::map<std::string, int> takers;
+    for (const CopySlot* slot : waits) ++takers[slot->words()];
+    CHECK(takers["\n"] == 1);
+    for (const auto& [from, count] : takers)
+        CHECK(count <= static_cast<int>(AgentCopies::kTakersMax));
+}
+
+TEST_CASE("while all that ask have one home the one that gets the agent does so without Python",
+          "[agent]") {
+    asio::io_context io;
+    AgentCopies copies(100);
+    const auto asks = [&](const std::string& home) {
+        AgentRequest request = kCarries;
+        request.home = home;
+        HomeTurn turn;
+        asio::co_spawn(io, turn.wait(copies, request, [] {}), [](std::exception_ptr, bool) {});
+        io.restart();
+        io.poll();
+        CopySlot slot;
+        slot.ask(copies, request, kPatience);
+        return slot.program();
+    };
+    CHECK(asks("n1.1").empty());
+    CHECK(asks("n1.1").empty());
+    CHECK_FALSE(asks("n2.1").empty());
+    CHECK_FALSE(asks("").empty());
 }
 
 TEST_CASE("a host that cannot fetch the agent gets it from here, and its giver is left alone",
@@ -401,14 +441,13 @@ TEST_CASE("hosts behind one that has failed while it received get the agent from
           "[agent]") {
     ManyHosts hosts;
     for (int i = 0; i < 10; ++i) {
-        CopySlot& first = hosts.ask(kCarries);
-        REQUIRE_THAT(first.words(), !Catch::Contains("10.0.0.1"));
-        first.hands_on("10.0.0.1", 77);
-        CopySlot& second = hosts.ask(kCarries);
-        REQUIRE_THAT(second.words(), Catch::Contains(" 77 10.0.0.1\n"));
+        CopySlot& first = hosts.ask(kCarries, 77);
+        REQUIRE(first.words() == "\n");
+        CopySlot& second = hosts.ask(kCarries, 78);
+        REQUIRE(second.words() == "77 10.0.0.1\n");
         hosts.ask_again(first, kCarries);  // its own copy has broken off, and so second's
         hosts.ask_again(second, kCarries);
-        CHECK_THAT(second.words(), Catch::Contains(" 10 ") && !Catch::Contains("10.0.0.1"));
+        CHECK(second.words() == "\n");
         first.done();
         second.done();
     }
@@ -419,7 +458,9 @@ TEST_CASE("in small jobs, and where a host's address is not known, nothing is ha
     asio::io_context io;
     AgentCopies few(AgentCopies::kFewHosts);
     CopySlot slot;
-    asio::co_spawn(io, slot.wait(few, kFetches, kPatience, [] {}), [](std::exception_ptr) {});
+    slot.ask(few, kCarries, kPatience);
+    CHECK(slot.program().empty());
+    asio::co_spawn(io, slot.wait([] {}), [](std::exception_ptr) {});
     io.run();
     CHECK(slot.words() == "\n");
     ManyHosts hosts;

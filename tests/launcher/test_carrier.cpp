@@ -59,18 +59,19 @@ public:
         pid_ = *pid;
         in_ = std::move(in->write);
         out_ = std::move(out->read);
-        constexpr std::string_view kSays = "dtrun-agent-hands-on ";
+        constexpr std::string_view kSays = "dtrun-agent-receives ";
         const std::string said = line();
         REQUIRE_THAT(said, Catch::StartsWith(std::string(kSays)));
         port = static_cast<int>(to_int(said.substr(kSays.size()), 1, 65'535).value());
+        // The process that was started has ended, and so its time limit.
+        int status = 0;
+        REQUIRE(::waitpid(pid_, &status, 0) == pid_);
+        CHECK(status == 0);
+        send("\n");
+        REQUIRE(line() == "carrier: taken");
         REQUIRE(line() == "dtrun-agent-send");
     }
-    ~Receiver() {
-        end_owner();
-        if (pid_ <= 0) return;
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-    }
+    ~Receiver() { end_owner(); }
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
 
@@ -84,12 +85,6 @@ public:
             for (char c = 0; ::read(out_.get(), &c, 1) == 1 && c != '\n';) text += c;
         } while (text == "dtrun-agent-comes");
         return text;
-    }
-    int wait() {
-        int status = 0;
-        ::waitpid(pid_, &status, 0);
-        pid_ = 0;
-        return WEXITSTATUS(status);
     }
     void end_owner() {
         if (owner_ <= 0) return;
@@ -155,7 +150,7 @@ TEST_CASE("a host passes on what has come while the rest is missing", "[agent]")
     CHECK(stranger.take(1).empty());
     host.send(kBytes.substr(half));
     CHECK(early.take(kBytes.size()) == kBytes.substr(half));
-    CHECK(host.wait() == 0);
+    CHECK(host.line() == "carrier: all");
     CHECK(host.file() == kBytes);
     for (int i = 0; i < 20; ++i)
         CHECK(Fetcher(host.port, "word").take(kBytes.size() + 1) == kBytes);
@@ -166,7 +161,7 @@ TEST_CASE("who takes nothing holds up nobody, and who passes the agent on ends w
     Receiver host;
     Fetcher sleeper(host.port, "word");
     host.send(kBytes);
-    CHECK(host.wait() == 0);
+    CHECK(host.line() == "carrier: all");
     CHECK(Fetcher(host.port, "word").take(kBytes.size() + 1) == kBytes);
     host.end_owner();
     for (int i = 0; i < 100 && Fetcher(host.port, "word").is_connected; ++i) ::usleep(100'000);
@@ -177,15 +172,13 @@ TEST_CASE("what is not the agent is told, and those who took it hear of no end o
           "[agent]") {
     Receiver other(hex(sha256("other")));
     other.send(kBytes);
-    CHECK(other.line() == "it was damaged on its way");
-    CHECK(other.wait() == 4);
+    CHECK(other.line() == "carrier: failed it was damaged on its way");
     Receiver cut;
     Fetcher behind(cut.port, "word");
     cut.send(kBytes.substr(0, 1000));
     CHECK(behind.take(1000) == kBytes.substr(0, 1000));
     cut.end_input();
-    CHECK(cut.line() == "the rest does not come");
-    CHECK(cut.wait() == 4);
+    CHECK(cut.line() == "carrier: failed the rest does not come");
     CHECK(behind.has_ended());
 }
 
