@@ -17,11 +17,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -83,26 +83,32 @@ private:
         return std::nullopt;
     }
 
+    /// Without readdir(), which takes 32 KiB and two more system calls for each folder.
     std::optional<std::string> look_below(int folder, const char* name) {
-        Fd opened(::openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        if (!opened) return fmt::format("{}: {}", path_, strerror(errno));
-        const int below = opened.get();
-        const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(below), ::closedir);
-        if (!list) return fmt::format("{}: {}", path_, strerror(errno));
-        opened.release();  // it is the list's
+        const Fd below(::openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!below) return fmt::format("{}: {}", path_, strerror(errno));
         const std::size_t length = path_.size();
-        while (const dirent* entry = (errno = 0, ::readdir(list.get()))) {
-            const std::string_view named = entry->d_name;
-            if (named == "." || named == "..") continue;
-            path_.append("/").append(named);
-            if (auto why = look_at(below, entry->d_name)) return why;
-            if (is_folder(below, *entry))
-                if (auto why = look_below(below, entry->d_name)) return why;
-            path_.resize(length);
+        alignas(dirent) std::array<char, 4096> entries;
+        for (;;) {
+            const long bytes =
+                ::syscall(SYS_getdents64, below.get(), entries.data(), entries.size());
+            if (bytes < 0) return fmt::format("{}: {}", path_, strerror(errno));
+            if (bytes == 0) return std::nullopt;
+            for (long at = 0; at < bytes;) {
+                const auto* const entry = reinterpret_cast<const dirent*>(entries.data() + at);
+                at += entry->d_reclen;
+                const std::string_view named = entry->d_name;
+                if (named == "." || named == "..") continue;
+                path_.append("/").append(named);
+                if (auto why = look_at(below.get(), entry->d_name)) return why;
+                if (is_folder(below.get(), *entry))
+                    if (auto why = look_below(below.get(), entry->d_name)) return why;
+                path_.resize(length);
+            }
         }
-        if (errno != 0) return fmt::format("{}: {}", path_, strerror(errno));
-        return std::nullopt;
     }
+
+    static_assert(sizeof(dirent::d_off) == 8 && offsetof(dirent, d_name) == 19, "the kernel's");
 
     /// Not a link to one.
     static bool is_folder(int folder, const dirent& entry) {
