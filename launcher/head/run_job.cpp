@@ -359,8 +359,10 @@ Result<ServerPlace> RealHead::listen() {
     const bool all_local = !spec_.discovers_hosts() && std::ranges::all_of(spec_.hosts, is_local);
     std::vector<std::string> listen_on{"127.0.0.1"};
     const auto& wanted = spec_.options.network_interfaces;
-    for (const InterfaceAddress& address : interface_addresses()) {
-        if (all_local || address.loopback) continue;
+    std::vector<InterfaceAddress> own;
+    if (!all_local) own = interface_addresses();
+    for (const InterfaceAddress& address : own) {
+        if (address.loopback) continue;
         if (!wanted.empty() && std::ranges::find(wanted, address.interface) == wanted.end())
             continue;
         place.addresses.push_back(address.address);
