@@ -72,6 +72,7 @@ int dtrun_comm_create(dtrun_worker* worker, const dtrun_comm_options* options, d
         if (given.timeout_ms != 0) own.timeout = span_of(given.timeout_ms);
         if (given.operation_timeout_ms > 0)
             own.operation_timeout = span_of(given.operation_timeout_ms);
+        if (given.stall_ms != 0) own.stall_limit = span_of(std::max<int64_t>(given.stall_ms, 0));
         if (given.interfaces != nullptr) own.interfaces = split_names(given.interfaces);
         own.device = given.device_memory != 0;
         own.gpu = given.device_plus_one - 1;
@@ -109,6 +110,16 @@ int dtrun_comm_set_stream(dtrun_comm* comm, void* stream) {
     return guarded([&]() -> Result<void> {
         const auto checked = check(comm);
         if (checked) comm->stream.set(stream);
+        return checked;
+    });
+}
+
+int dtrun_comm_set_operation_timeout(dtrun_comm* comm, int64_t timeout_ms) {
+    if (is_forked(comm)) return refuse_forked();
+    return guarded([&]() -> Result<void> {
+        const auto checked = check(comm);
+        if (checked)
+            comm->communicator->set_operation_timeout(span_of(std::max<int64_t>(timeout_ms, 0)));
         return checked;
     });
 }

@@ -3,6 +3,7 @@
 #include "collectives/backends/backends.h"
 #include "collectives/communicator/host_address.h"
 #include "collectives/communicator/self_group.h"
+#include "collectives/user_text.h"
 #include "worker/include/dtrun.h"
 
 #include <fmt/ranges.h>
@@ -172,6 +173,19 @@ bool compresses_always() {
     return wish != nullptr && std::string_view(wish) == "always";
 }
 
+/// As the variables of Horovod say, which dtrun.torch reads, too; 0: never.
+std::chrono::milliseconds stall_limit_from_environment() {
+    constexpr double kDefault = 60, kYear = 365.0 * 24 * 3'600;
+    const auto number = [](const char* variable) {
+        const char* const text = std::getenv(variable);
+        return text == nullptr ? 0 : std::strtod(text, nullptr);
+    };
+    if (number("HOROVOD_STALL_CHECK_DISABLE") > 0) return {};
+    const double given = number("HOROVOD_STALL_CHECK_TIME_SECONDS");
+    const std::chrono::duration<double> limit(given > 0 ? std::min(given, kYear) : kDefault);
+    return std::chrono::ceil<std::chrono::milliseconds>(limit);
+}
+
 /// The order in which backends are tried, the same on all ranks: that of rank 0, as not every rank need have
 /// said that it can rejoin.
 std::vector<std::string> common_order(const Member& first, bool device) {
@@ -267,8 +281,11 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
 
 Communicator::~Communicator() {
     const auto turn = work_.wait_for_turn();  // behind everything that was started
+    const bool ends_well = watchdog_ && !broken_ && !*ended_;
+    loss_hook_.reset();
+    watchdog_.reset();  // which may be about to say something in the store
     // After a failure others still read what this rank has left there.
-    if (watchdog_ && !broken_ && !*ended_) store_.erase_own();
+    if (ends_well) store_.erase_own();
 }
 
 bool Communicator::is_interruptible() const {
@@ -308,7 +325,11 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     watch.prefix = prefix_;
     watch.rank = rank_;
     watch.size = size();
+    for (const Rank& rank : ranks_) watch.ranks.push_back(rank.world);
     watch.timeout = options_.operation_timeout;
+    watch.stall.limit = options_.stall_limit.value_or(stall_limit_from_environment());
+    watch.stall.tell_user = [](const std::string& line) { tell_user({&line, 1}); };
+    watch.stall.report = [this](const auto& what, auto waited) { tell_stall(what, waited); };
     watch.name = [this](std::uint32_t rank) {
         return fmt::format("rank {} on {}", ranks_[rank].world, ranks_[rank].host);
     };
@@ -325,6 +346,10 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     if (size() > 1)
         loss_hook_.emplace(worker_.get(), [watch = watchdog_.get()] { watch->membership_ended(); });
     return {};
+}
+
+void Communicator::set_operation_timeout(std::chrono::milliseconds timeout) {
+    watchdog_->set_timeout(timeout);
 }
 
 void Communicator::tell_stall(const std::string& what,
@@ -372,6 +397,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect_part(
               {choice_.backend, "that of the communicator it was split from"},
               {},
               0};
+    plan.options.operation_timeout = watchdog_->timeout();
     for (const std::uint32_t rank : chosen) {
         if (rank == rank_) plan.rank = static_cast<std::uint32_t>(plan.ranks.size());
         plan.ranks.push_back(ranks_[rank]);

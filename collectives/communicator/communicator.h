@@ -27,8 +27,10 @@ struct CommunicatorOptions {
     int gpu = -1;         ///< which one; -1: as <dtrun_collectives.h> says
     std::chrono::milliseconds timeout{300'000};
     std::chrono::milliseconds operation_timeout{0};  ///< 0: none
-    std::vector<std::string> interfaces;             ///< or an address of this host
-    std::function<bool()> interrupted{};             ///< see GroupSpec
+    /// After which ranks that do not come are told; 0: never; nothing: as the environment says.
+    std::optional<std::chrono::milliseconds> stall_limit{};
+    std::vector<std::string> interfaces;  ///< or an address of this host
+    std::function<bool()> interrupted{};  ///< see GroupSpec
 };
 
 /// Some ranks of a job that make a communicator of their own.
@@ -79,6 +81,10 @@ public:
                           std::size_t in_count, std::uint32_t from, DType type);
 
     void abort(const std::string& why) { watchdog_->abort(why); }
+    /// 0: none. From any thread; also for an operation that is under way.
+    void set_operation_timeout(std::chrono::milliseconds timeout);
+    /// Somebody else tells of ranks that do not come.
+    void leave_stalls() { watchdog_->set_stall_limit({}); }
     /// Says to the launcher that this rank has waited so long for something; nothing: not any more. From any thread.
     void tell_stall(const std::string& what, std::optional<std::chrono::milliseconds> waited);
 

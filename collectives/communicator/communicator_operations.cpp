@@ -166,14 +166,16 @@ Result<void> Communicator::allreduce(const Operation& what, const Compression* c
 Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType type, Reduce reduce,
                                           const Compression* compression) {
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
-    Call call{
-        .operation = "allreduce of many arrays", .type = type, .reduce = static_cast<int>(reduce)};
+    const bool is_one = arrays.size() == 1;
+    Call call{.operation = is_one ? "allreduce" : "allreduce of many arrays",
+              .type = type,
+              .reduce = static_cast<int>(reduce)};
     std::vector<std::size_t> counts;
     for (const Array& array : arrays) {
         call.count += array.count;
         counts.push_back(array.count);
     }
-    call.parts = digest(counts);
+    if (!is_one) call.parts = digest(counts);
     compression = worth(compression, call.count);
     call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
     type = arithmetic_of(type);

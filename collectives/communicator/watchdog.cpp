@@ -1,6 +1,7 @@
 #include "collectives/communicator/watchdog.h"
 
 #include "collectives/quiet_thread.h"
+#include "collectives/user_text.h"
 
 #include <algorithm>
 #include <charconv>
@@ -24,7 +25,9 @@ constexpr milliseconds kSentWithin{10'000};
 constexpr std::uint32_t kAskedMax = 64;
 constexpr std::uint32_t kNamedMax = 8;
 
-/// A rank lists its recent calls as lines "NUMBER TEXT". Its note on a failure is "lost RANK" ("?":
+/// Behind a rank's recent calls if it has left the last of them.
+constexpr std::string_view kIdle = "idle\n";
+/// A rank lists its recent calls as lines "NUMBER TEXT", and may say that it is idle. Its note on a failure is "lost RANK" ("?":
 /// unknown), "why TEXT" or "disagree TEXT".
 std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
     std::uint64_t number = 0;
@@ -33,6 +36,11 @@ std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note
     note.remove_prefix(static_cast<std::size_t>(end - note.data()));
     if (note.starts_with(' ')) note.remove_prefix(1);
     return {number, note.substr(0, note.find('\n'))};
+}
+
+/// How a rank calls a message in what it tells of it, before its length in bytes.
+std::string message_of(std::string_view way, std::uint32_t peer, std::uint64_t number) {
+    return fmt::format("{} {} {} ", way, peer, number);
 }
 
 /// For one that writes and others that read. \return what it was
@@ -73,7 +81,11 @@ std::map<std::uint64_t, std::string_view> calls_of(std::string_view lines) {
 
 }  // namespace
 
-Watchdog::Watchdog(Options options) : options_(std::move(options)), messages_(options_.size) {
+Watchdog::Watchdog(Options options)
+    : options_(std::move(options)),
+      timeout_(options_.timeout),
+      stall_(options_.stall),
+      messages_(options_.size) {
     if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
 }
 
@@ -86,6 +98,7 @@ Watchdog::~Watchdog() {
     stop_.notify_one();
     thread_.join();
     take_back_whereabouts();
+    stall_.end();
 }
 
 std::uint64_t Watchdog::begin(const Call& call) {
@@ -140,13 +153,18 @@ void Watchdog::run() {
             since = Clock::now();
             lock.unlock();
             take_back_whereabouts();
+            stall_.end();
             lock.lock();
         }
         seen = version;
         const auto span = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
-        if (version % 2 == 0 || span + kLook < kStalled || verdict_) continue;
+        const bool is_idle = version % 2 == 0;
+        if (verdict_ || (!is_idle && span + kLook < kStalled)) continue;
         lock.unlock();
-        look(version, span);
+        if (is_idle)
+            tell_idle(version, span);
+        else
+            look(version, span);
         lock.lock();
     }
 }
@@ -158,24 +176,84 @@ void Watchdog::look(std::uint64_t version, milliseconds since) {
     const std::string ours = recent();
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version_.load(std::memory_order_relaxed) != version) return;  // it is over
-    if (options_.timeout.count() > 0 && since > options_.timeout) {
+    if (const milliseconds timeout = timeout_; timeout.count() > 0 && since > timeout) {
         std::string why = fmt::format("{} took longer than {:.3g} s", describe(call),
-                                      std::chrono::duration<double>(options_.timeout).count());
+                                      std::chrono::duration<double>(timeout).count());
         if (call.collective) why += absent(number);
         return give_up(Errc::timed_out, std::move(why));
     }
     if (!goes_on()) return;
     tell_whereabouts(describe(call));
-    if (!call.collective) return compare_messages(call, number, since);
-    if (!tell_messages()) return;
+    const bool same =
+        call.collective ? compare_calls(number, ours) : compare_messages(call, number, since);
+    if (same && stall_.is_due(since)) look_for_stall(call, number, since);
+}
+
+/// \return false: ranks disagree, or the store does not answer
+bool Watchdog::compare_calls(std::uint64_t number, std::string_view ours) {
+    if (!tell_messages()) return false;
     {
         const std::lock_guard lock(told_mutex_);
         told_ = number;
     }
-    if (!tell(at_key(), ours)) return;
+    if (!tell(at_key(), std::string(ours))) return false;
     // Each rank compares itself with its neighbour and with rank 0, which finds any disagreement.
     for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
-        if (other != options_.rank && disagrees(other, ours)) return;
+        if (other != options_.rank && disagrees(other, ours)) return false;
+    return true;
+}
+
+/// Says once that this rank has left its last operation, which others may still be in: they would take it for one that
+/// has not come, or that waits as they do.
+void Watchdog::tell_idle(std::uint64_t version, milliseconds since) {
+    const std::uint64_t number = number_.load(std::memory_order_relaxed);
+    if (number == 0 || number == idle_after_ || stall_.limit().count() == 0) return;
+    {
+        const std::lock_guard lock(told_mutex_);
+        if (told_ != number && since < stall_.limit() / 2) return;
+    }
+    const KeyStore::Pair note{at_key(), recent() + std::string(kIdle)};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (version_.load(std::memory_order_relaxed) != version) return;  // there is a next one
+    {
+        const std::lock_guard lock(told_mutex_);
+        told_ = number;
+    }
+    idle_after_ = number;
+    // Nothing waits here, so that a store which has ended is no reason to give up.
+    if (options_.store->find(note.first)) static_cast<void>(options_.store->set({&note, 1}));
+}
+
+/// Says so if ranks have not come to the operation under way: this rank for itself, and the first of those that wait
+/// for all.
+void Watchdog::look_for_stall(const Call& call, std::uint64_t number, milliseconds since) {
+    std::vector<std::uint32_t> waiting{options_.rank}, missing;
+    std::string what = describe(call);
+    if (call.collective) {
+        auto known = presence(number);
+        if (!known) return;
+        waiting = std::move(known->waiting);
+        missing = std::move(known->missing);
+        what += fmt::format(", operation {} of {} ranks", number, options_.size);
+    } else {
+        for (const auto& [their_way, message] :
+             {std::pair("from", call.sends), std::pair("to", call.receives)})
+            if (message.peer != Message::kNone && !is_there(message, their_way))
+                missing.push_back(static_cast<std::uint32_t>(message.peer));
+    }
+    if (missing.empty()) return stall_.end();
+    std::string absent =
+        fmt::format("{} {} not come", name_all(missing), missing.size() == 1 ? "has" : "have");
+    if (call.collective && options_.size > kAskedMax)
+        absent += fmt::format(", of {} that were asked", asked_of(options_.size));
+    std::vector<std::uint32_t> named;
+    for (const std::uint32_t rank : waiting) named.push_back(options_.ranks[rank]);
+    std::string line;
+    if (!waiting.empty() && waiting.front() == options_.rank)
+        line = fmt::format("{}: {} {} waited for {} s; {}", what, name_ranks(named),
+                           named.size() == 1 ? "has" : "have",
+                           std::chrono::duration_cast<std::chrono::seconds>(since).count(), absent);
+    stall_.tell(fmt::format("{}; {}", what, absent), line, since);
 }
 
 bool Watchdog::tell(const std::string& key, const std::string& text) {
@@ -254,18 +332,30 @@ bool Watchdog::tell_messages() {
 
 /// Checks that the sender and the receiver of a message give the same size, and that neither waits for the other
 /// in an operation of all ranks.
-void Watchdog::compare_messages(const Call& call, std::uint64_t number, milliseconds since) {
+/// \return false: they do not, or the store does not answer
+bool Watchdog::compare_messages(const Call& call, std::uint64_t number, milliseconds since) {
     const std::size_t element = bytes_of(call.type);
     std::string ours;
     for (const auto& [way, message] :
          {std::pair("to", call.sends), std::pair("from", call.receives)})
         if (message.peer != Message::kNone)
-            ours += fmt::format("{} {} {} {}\n", way, message.peer, message.number,
-                                message.count * element);
-    if (!tell(message_key(), ours)) return;
-    if (differs(call.sends, "from", element) || differs(call.receives, "to", element)) return;
-    if (is_crossed(call, call.receives, number) || since < kSentWithin) return;
-    is_crossed(call, call.sends, number);
+            ours += fmt::format(
+                "{}{}\n", message_of(way, static_cast<std::uint32_t>(message.peer), message.number),
+                message.count * element);
+    if (!tell(message_key(), ours)) return false;
+    if (differs(call.sends, "from", element) || differs(call.receives, "to", element)) return false;
+    if (is_crossed(call, call.receives, number)) return false;
+    return since < kSentWithin || !is_crossed(call, call.sends, number);
+}
+
+/// Whether the peer is in this message, too, which only goes slowly.
+/// \param their_way  what the peer calls it: "to" or "from" us
+bool Watchdog::is_there(const Message& message, std::string_view their_way) {
+    const auto theirs =
+        options_.store->find(key("message", static_cast<std::uint32_t>(message.peer)));
+    return theirs && *theirs &&
+           (*theirs)->find(message_of(their_way, options_.rank, message.number)) !=
+               std::string::npos;
 }
 
 /// Whether the peer of this message is in a later operation of all ranks: that waits for this rank, which waits for
@@ -294,7 +384,7 @@ bool Watchdog::differs(const Message& message, std::string_view their_way, std::
     const auto peer = static_cast<std::uint32_t>(message.peer);
     const auto theirs = options_.store->find(key("message", peer));
     if (!theirs || !*theirs) return false;
-    const std::string same = fmt::format("{} {} {} ", their_way, options_.rank, message.number);
+    const std::string same = message_of(their_way, options_.rank, message.number);
     const std::size_t at = (**theirs).find(same);
     if (at == std::string::npos) return false;
     std::uint64_t sent = message.count * element;
@@ -337,23 +427,42 @@ void Watchdog::give_up_on(std::uint32_t other, std::string_view ours, std::strin
     disagreed(fmt::format("ranks disagree: {}, {}", lower, higher));
 }
 
+/// Nothing: the store does not answer.
+std::optional<Watchdog::Presence> Watchdog::presence(std::uint64_t number) {
+    Presence known;
+    for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
+        if (rank == options_.rank) {
+            known.waiting.push_back(rank);
+            continue;
+        }
+        const auto at = options_.store->find(key("at", rank));
+        if (!at) return std::nullopt;
+        const std::uint64_t newest = *at ? number_and_text(**at).first : 0;
+        if (newest < number)
+            known.missing.push_back(rank);
+        else if (newest == number && !(*at)->ends_with(kIdle))
+            known.waiting.push_back(rank);
+    }
+    return known;
+}
+
+std::string Watchdog::name_all(std::span<const std::uint32_t> ranks) {
+    std::string names;
+    for (const std::uint32_t rank : ranks.first(std::min<std::size_t>(ranks.size(), kNamedMax)))
+        names += (names.empty() ? "" : ", ") + options_.name(rank) + elsewhere(rank);
+    if (ranks.size() > kNamedMax) names += fmt::format(" and {} more", ranks.size() - kNamedMax);
+    return names;
+}
+
 /// Text that names the ranks known not to have come to an operation; may be empty.
 std::string Watchdog::absent(std::uint64_t number) {
-    std::string names;
-    std::uint32_t count = 0;
-    for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
-        if (rank == options_.rank) continue;
-        const auto at = options_.store->find(key("at", rank));
-        if (!at) return {};  // the store does not answer
-        if (*at && number_and_text(**at).first >= number) continue;
-        if (++count > kNamedMax) continue;
-        names += (names.empty() ? "" : ", ") + options_.name(rank) + elsewhere(rank);
-    }
+    const auto known = presence(number);
+    if (!known) return {};
     const std::string some = asked_of(options_.size);
-    if (count == 0)
+    if (known->missing.empty())
         return some.empty() ? "" : fmt::format("; {} are there, others were not asked", some);
-    if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
-    return fmt::format("; not there{}{}: {}", some.empty() ? "" : ", among ", some, names);
+    return fmt::format("; not there{}{}: {}", some.empty() ? "" : ", among ", some,
+                       name_all(known->missing));
 }
 
 void Watchdog::give_up(Errc code, std::string why) {

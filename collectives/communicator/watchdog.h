@@ -2,6 +2,7 @@
 
 #include "base/result.h"
 #include "collectives/communicator/call.h"
+#include "collectives/communicator/stall_teller.h"
 #include "collectives/group.h"
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -20,7 +22,8 @@ namespace dtrun::collectives {
 /// thread compares calls with other ranks through the job's store, and aborts the operation if
 /// ranks disagree about it or about a message's size, if one waits for a message of another that
 /// waits for it in an operation of all ranks, if a rank has failed, or if the membership is over.
-/// After a broken connection it finds out which rank was lost.
+/// After a broken connection it finds out which rank was lost. Ranks that do not come are told, and
+/// nothing is ended by that.
 ///
 /// Failures spread from rank to rank. So each failing rank leaves a note in the store of whom it
 /// blames, and the rank that is blamed and has left no note is the one that is gone.
@@ -34,7 +37,9 @@ public:
         std::string prefix;
         std::uint32_t rank = 0;
         std::uint32_t size = 1;
-        std::chrono::milliseconds timeout{0};            ///< of an operation; 0: none
+        std::vector<std::uint32_t> ranks{};    ///< of the job, by rank of the group
+        std::chrono::milliseconds timeout{0};  ///< of an operation; 0: none
+        StallTeller::Options stall{};
         std::function<std::string(std::uint32_t)> name;  ///< "rank 5 on s2"
         std::function<void()> abort;  ///< ends what is under way; from any thread
         /// Store key at which a rank says in what it waits, the same for all its groups. May be empty.
@@ -62,6 +67,11 @@ public:
     /// A rank of this generation is lost, as the launcher says: nobody can finish what is under way. From any
     /// thread.
     void membership_ended();
+    /// How long an operation may take, also one that is under way; 0: for ever. From any thread.
+    void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+    std::chrono::milliseconds timeout() const { return timeout_; }
+    /// After which time ranks that do not come are told; 0: never. From any thread.
+    void set_stall_limit(std::chrono::milliseconds limit) { stall_.set_limit(limit); }
     /// Store keys of this rank's recent calls, of its message under way and of how many messages it has sent and
     /// received; they may be erased when the group ends. That of `whereabouts` belongs to other groups, too.
     std::vector<std::string> keys() const;
@@ -71,6 +81,7 @@ private:
     std::string message_key() const { return key("message", options_.rank); }
     void run();
     void look(std::uint64_t version, std::chrono::milliseconds since);
+    void tell_idle(std::uint64_t version, std::chrono::milliseconds since);
     std::string recent() const;
     bool goes_on();
     bool tell(const std::string& key, const std::string& text);
@@ -78,7 +89,10 @@ private:
     void take_back_whereabouts();
     std::string elsewhere(std::uint32_t rank);
     bool tell_messages();
-    void compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
+    bool compare_calls(std::uint64_t number, std::string_view ours);
+    bool compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
+    void look_for_stall(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
+    bool is_there(const Message& message, std::string_view their_way);
     bool differs(const Message& message, std::string_view their_way, std::size_t element);
     bool is_crossed(const Call& call, const Message& message, std::uint64_t number);
     bool disagrees(std::uint32_t other, std::string_view ours);
@@ -87,11 +101,19 @@ private:
     std::optional<Error> told(std::uint32_t rank, std::string_view note) const;
     void give_up(Errc code, std::string why);
     void leave_note(const std::string& note);
+    /// Ranks of which it is known whether they have come to an operation of all.
+    struct Presence {
+        std::vector<std::uint32_t> waiting, missing;
+    };
+    std::optional<Presence> presence(std::uint64_t number);
+    std::string name_all(std::span<const std::uint32_t> ranks);
     std::string absent(std::uint64_t number);
     Error follow(std::uint32_t suspect, const std::string& what);
     std::string key(std::string_view kind, std::uint32_t rank) const;
 
     const Options options_;
+    std::atomic<std::chrono::milliseconds> timeout_;
+    StallTeller stall_;
     std::mutex mutex_;
     std::condition_variable stop_;
     bool stopping_ = false;
@@ -115,6 +137,8 @@ private:
     std::uint64_t told_ = 0;  ///< number of the last operation that was written to the store
 
     std::string waits_in_;  ///< what others were told of that; of the thread
+    std::uint64_t idle_after_ =
+        0;  ///< number of the operation that others know to be over here; of the thread
     std::thread thread_;
 };
 

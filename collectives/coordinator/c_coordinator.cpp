@@ -186,6 +186,7 @@ int dtrun_coordinator_create(dtrun_comm* comm, const dtrun_coordinator_options* 
     };
     try {
         auto made = std::make_unique<dtrun_coordinator>();
+        comm->communicator->leave_stalls();
         forget_interpreter(comm);  // it is used by a thread of our own from now on
         made->coordinator = std::make_unique<Coordinator>(OwnedComm(comm), own);
         *coordinator = made.release();

@@ -1,8 +1,7 @@
 #include "collectives/coordinator/coordinator.h"
 
 #include "collectives/quiet_thread.h"
-
-#include <unistd.h>
+#include "collectives/user_text.h"
 
 #include <algorithm>
 #include <array>
@@ -42,17 +41,6 @@ bool may_be_left(std::string_view backend) {
 std::chrono::milliseconds time_here() {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now().time_since_epoch());
-}
-
-/// To the job's error output, in one piece.
-void tell(const std::vector<std::string>& lines) {
-    std::string text;
-    for (const std::string& line : lines) text += "dtrun: " + line + "\n";
-    for (std::size_t at = 0; at < text.size();) {
-        const ssize_t done = ::write(STDERR_FILENO, text.data() + at, text.size() - at);
-        if (done < 0) return;  // nobody reads it
-        at += static_cast<std::size_t>(done);
-    }
 }
 
 }  // namespace
@@ -122,7 +110,7 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
         if (found.line.empty()) return std::nullopt;
         reports_.add(found.what, found.age);  // its end comes after it
         lock.unlock();
-        tell({found.line});
+        tell_user({&found.line, 1});
         return std::nullopt;
     }
     if (at == results_.end())
@@ -270,7 +258,7 @@ Result<void> Coordinator::look_for_stalls(std::chrono::milliseconds now) {
     const auto stalled = negotiator_.stalled();
     auto [lines, told, shutdown] = stall_check_->look(stalled, now);
     if (!shutdown.empty()) lines = {shutdown};
-    if (rank_ == 0) tell(lines);
+    if (rank_ == 0) tell_user(lines);
     std::erase_if(told, [this](const StallCheck::Told& one) {
         return !std::ranges::binary_search(one.waiting, rank_);
     });

@@ -1,5 +1,7 @@
 #include "collectives/coordinator/stall.h"
 
+#include "collectives/user_text.h"
+
 #include <algorithm>
 
 namespace dtrun::collectives {
@@ -10,8 +12,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAgainWithin{3'600'000};
 constexpr milliseconds kLookMin{10};
 constexpr milliseconds kLookMax{3'000};
-/// How many spans of ranks a line names.
-constexpr std::size_t kSpansMax = 8;
 
 bool is_join(const Stalled& stalled) {
     return stalled.request->operation == RequestKind::join;
@@ -98,20 +98,10 @@ std::string StallCheck::missing(const Members& members, std::span<const Stalled>
     return text;
 }
 
-/// "ranks 0-3, 7 and 12 more"
 std::string StallCheck::ranks(const std::vector<std::uint32_t>& list) const {
-    std::string text = list.size() == 1 ? "rank " : "ranks ";
-    std::size_t at = 0;
-    for (std::size_t spans = 0; at < list.size() && spans < kSpansMax; ++spans) {
-        std::size_t last = at;
-        while (last + 1 < list.size() && names_[list[last + 1]] == names_[list[last]] + 1) ++last;
-        text += at == 0 ? "" : ", ";
-        text += std::to_string(names_[list[at]]);
-        if (last > at) text += (last > at + 1 ? "-" : ", ") + std::to_string(names_[list[last]]);
-        at = last + 1;
-    }
-    if (at < list.size()) text += fmt::format(" and {} more", list.size() - at);
-    return text;
+    std::vector<std::uint32_t> named;
+    for (const std::uint32_t rank : list) named.push_back(names_[rank]);
+    return name_ranks(named);
 }
 
 SilenceCheck::Finding SilenceCheck::look(milliseconds now, milliseconds limit,

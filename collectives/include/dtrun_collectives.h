@@ -110,6 +110,10 @@ typedef struct dtrun_comm_options {
     /* What the communicator of these ranks is called, by all of them alike. No two of a job have the same name, also
      * not one after the other. With `ranks` alone, and needed there. */
     const char* name;
+    /* For how long an operation waits until error output and dtrun_stall() tell which ranks have not come to it; then
+     * each time that it has waited twice as long. Nothing is ended. 0: HOROVOD_STALL_CHECK_TIME_SECONDS, else 60 s;
+     * below 0: never. Of more than 64 ranks the first 64 are asked. */
+    int64_t stall_ms;
 } dtrun_comm_options;
 
 typedef struct dtrun_compression {
@@ -145,6 +149,8 @@ DTRUN_API int dtrun_comm_split_by_host(dtrun_comm* parent, dtrun_comm** comm);
  * is left is freed when it returns: let the worker live until then. Other functions that would wait there, for
  * the same communicator, are refused with INVALID. */
 DTRUN_API void dtrun_comm_free(dtrun_comm* comm);
+/* How long an operation may take from now on, also one that is under way: as operation_timeout_ms. From any thread. */
+DTRUN_API int dtrun_comm_set_operation_timeout(dtrun_comm* comm, int64_t timeout_ms);
 /* Says in which stream of the GPU (a cudaStream_t or hipStream_t) this thread works on the arrays
  * that it gives to its following calls, until it says otherwise: they come after what that stream
  * has been given. NULL, and what holds for who never calls this: the legacy default stream. Does

@@ -131,6 +131,8 @@ struct CommunicatorOptions {
     /// Ranks of the job, in the order that they have in it; empty: all of them.
     std::vector<std::uint32_t> ranks;
     std::string name;  ///< of a communicator of some ranks, that no other one of the job ever has
+    /// After which ranks that do not come are told; 0: never; nothing: as <dtrun_collectives.h> says.
+    std::optional<std::chrono::milliseconds> stall{};
 };
 
 /// A group of ranks that communicate; <dtrun_collectives.h> says more about each function. `count`
@@ -157,6 +159,8 @@ public:
         given.ranks = options.ranks.empty() ? nullptr : options.ranks.data();
         given.rank_count = options.ranks.size();
         given.name = options.name.c_str();
+        if (options.stall)
+            given.stall_ms = options.stall->count() > 0 ? options.stall->count() : -1;
         dtrun_comm* comm = nullptr;
         check(dtrun_comm_create(worker.handle(), &given, &comm));
         comm_.reset(comm);
@@ -173,6 +177,10 @@ public:
         dtrun_comm* comm = nullptr;
         check(dtrun_comm_split_by_host(handle(), &comm));
         return Communicator(comm);
+    }
+    /// Of one operation, from now on; 0: none. From any thread.
+    void set_operation_timeout(std::chrono::milliseconds timeout) {
+        check(dtrun_comm_set_operation_timeout(handle(), timeout.count()));
     }
     /// In which stream of the GPU this thread works on its arrays. \param stream  a cudaStream_t
     void set_stream(void* stream) { check(dtrun_comm_set_stream(handle(), stream)); }

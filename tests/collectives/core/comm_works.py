@@ -1,5 +1,7 @@
 """A rank in Python: every function of dtrun.collectives on NumPy arrays. comm_works.py BACKEND"""
 
+import os
+import re
 import signal
 import sys
 import threading
@@ -177,6 +179,8 @@ def main():
         worker.barrier("closed")
         after, _ = worker.list_keys(f"dtrun/comm/{worker.job}/")
         assert after == before, (before, after)
+        if size > 1:
+            tells_who_is_late(worker)
         open_still = Communicator(worker, sys.argv[1])
     open_still.close()  # was closed with its worker
     if sys.argv[1] == "dtrun" and size > 1:
@@ -187,6 +191,35 @@ def main():
         closed_while_awaited(rank, closes_worker=False)
         closed_while_awaited(rank, closes_worker=True)
     print("ok")
+
+
+def tells_who_is_late(worker):
+    """The last rank comes as soon as the first one has been told that it does not."""
+    rank, late = worker.rank, worker.world_size - 1
+    with Communicator(worker, sys.argv[1], stall_after=1) as comm:
+        if rank == late:
+            worker.get("rank 0 was told")
+        elif rank == 0:
+            reads, writes = os.pipe()
+            kept = os.dup(2)
+            os.dup2(writes, 2)
+            os.close(writes)
+
+            def read_line():
+                with open(reads, encoding="utf-8") as lines:
+                    for line in lines:
+                        if re.search(rf"^dtrun: barrier, operation 1 of {late + 1} ranks: ranks? 0.* waited for \d+ s; "
+                                     rf".*rank {late} on \S+ ha(s|ve) not come$", line):
+                            worker.set("rank 0 was told", line)
+                            return
+
+            reader = threading.Thread(target=read_line)
+            reader.start()
+        comm.barrier()
+        if rank == 0:
+            reader.join()
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 class Alarm(Exception):

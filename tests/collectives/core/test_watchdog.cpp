@@ -5,8 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <future>
+#include <mutex>
+#include <numeric>
 #include <optional>
 
 using namespace dtrun;
@@ -17,23 +20,62 @@ using std::chrono::milliseconds;
 
 namespace {
 
+/// What a watchdog has said, in order.
+class Said {
+public:
+    void add(const std::string& text) {
+        const std::lock_guard lock(mutex_);
+        texts_.push_back(text);
+        said_.notify_all();
+    }
+    /// The text with this number, from 0 on, once it is there.
+    std::string at(std::size_t number) const {
+        std::unique_lock lock(mutex_);
+        REQUIRE(said_.wait_for(lock, milliseconds(20'000), [&] { return texts_.size() > number; }));
+        return texts_[number];
+    }
+    std::size_t count() const {
+        const std::lock_guard lock(mutex_);
+        return texts_.size();
+    }
+
+private:
+    mutable std::mutex mutex_;
+    mutable std::condition_variable said_;
+    std::vector<std::string> texts_;
+};
+
+void wait_for(KeyStore& store, const std::string& key) {
+    REQUIRE(store.get({&key, 1}, milliseconds(20'000)).has_value());
+}
+
 /// A rank whose operations end when they are aborted.
 class Rank {
 public:
     Rank(KeyStore& store, std::uint32_t rank, std::uint32_t size, milliseconds timeout = {},
-         const std::string& prefix = "comm")
+         const std::string& prefix = "comm", milliseconds stall = {})
         : watchdog_(
               {.store = &store,
                .prefix = prefix,
                .rank = rank,
                .size = size,
+               .ranks = numbers_below(size),
                .timeout = timeout,
+               .stall = {.limit = stall,
+                         .tell_user = [this](const std::string& line) { lines_.add(line); },
+                         .report =
+                             [this](const std::string& what, auto waited) {
+                                 reports_.add((waited ? "stalled: " : "over: ") + what);
+                             }},
                .name = [](std::uint32_t who) { return fmt::format("rank {} on s{}", who, who); },
                .abort = [this] { aborted_.set_value(); },
                .whereabouts = [](std::uint32_t who) { return fmt::format("waits/{}", who); }}) {}
 
     std::uint64_t begin(const Call& call) { return watchdog_.begin(call); }
     void end() { watchdog_.end(); }
+    void set_timeout(milliseconds timeout) { watchdog_.set_timeout(timeout); }
+    const Said& lines() const { return lines_; }
+    const Said& reports() const { return reports_; }
     void withdraw(const Call& call) {
         watchdog_.end();
         watchdog_.withdraw(call);
@@ -52,6 +94,13 @@ public:
     }
 
 private:
+    static std::vector<std::uint32_t> numbers_below(std::uint32_t size) {
+        std::vector<std::uint32_t> numbers(size);
+        std::iota(numbers.begin(), numbers.end(), 0u);
+        return numbers;
+    }
+
+    Said lines_, reports_;
     std::promise<void> aborted_;
     std::shared_future<void> ended_ = aborted_.get_future().share();
     Watchdog watchdog_;
@@ -246,6 +295,101 @@ TEST_CASE("an operation that takes longer than it may names who has not come", "
     CHECK(error.message ==
           "allreduce of 10 f32 (sum) took longer than 1.5 s; not there: rank 2 on s2");
     second.end();
+}
+
+TEST_CASE("a time limit that is set while an operation is under way ends it", "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2);
+    first.begin(kTen);
+    first.set_timeout(milliseconds(1'000));
+    REQUIRE(first.ended());
+    CHECK_THAT(first.explain(Errc::cancelled, "aborted").message,
+               StartsWith("allreduce of 10 f32 (sum) took longer than 1 s; not there: rank 1"));
+}
+
+TEST_CASE("a rank that does not come is told by the first of those that wait, and nothing ends",
+          "[collectives]") {
+    MemoryStore store;
+    const milliseconds limit(1'000);
+    Rank first(store, 0, 4, {}, "comm", limit), second(store, 1, 4, {}, "comm", limit),
+        third(store, 2, 4, {}, "comm", limit);
+    for (Rank* rank : {&second, &third}) {
+        rank->begin(kTen);
+        wait_for(store, rank == &second ? "comm/at/1" : "comm/at/2");
+    }
+    first.begin(kTen);
+    const std::string what = "allreduce of 10 f32 (sum), operation 1 of 4 ranks";
+    CHECK_THAT(first.lines().at(0), StartsWith(what + ": ranks 0-2 have waited for ") &&
+                                        Contains(" s; rank 3 on s3 has not come"));
+    // Those that came first may have told of rank 0, too, before it came.
+    for (Rank* rank : {&first, &second, &third})
+        CHECK_THAT(rank->reports().at(0), StartsWith("stalled: " + what + "; rank "));
+    CHECK(third.lines().count() == 0);
+    for (Rank* rank : {&first, &second, &third}) {
+        rank->end();
+        CHECK_THAT(rank->reports().at(1), StartsWith("over: " + what + "; rank "));
+        CHECK_FALSE(rank->ended(milliseconds(0)));
+    }
+}
+
+TEST_CASE("a rank that has left an operation early is not told to be missing from it",
+          "[collectives]") {
+    MemoryStore store;
+    const Call call{.operation = "broadcast", .count = 3, .root = 0};
+    Rank root(store, 0, 3, {}, "comm", milliseconds(1'000)),
+        second(store, 1, 3, {}, "comm", milliseconds(1'000));
+    root.begin(call);
+    root.end();
+    wait_for(store, "comm/at/0");
+    second.begin(call);
+    CHECK_THAT(second.lines().at(0),
+               StartsWith("broadcast of 3 f32 (root 0), operation 1 of 3 ranks: rank 1 has "
+                          "waited for ") &&
+                   Contains(" s; rank 2 on s2 has not come"));
+    second.end();
+}
+
+TEST_CASE("a message whose other rank does not come is told, and one that goes slowly is not",
+          "[collectives]") {
+    MemoryStore slow_store, store;
+    const milliseconds limit(1'000);
+    Rank sends(slow_store, 1, 2, {}, "comm", limit), takes(slow_store, 0, 2, {}, "comm", limit);
+    sends.begin({.operation = "send", .count = 4, .root = 0, .collective = false, .sends = {0, 4}});
+    wait_for(slow_store, "comm/message/1");
+    takes.begin(kTake);
+    Rank alone(store, 0, 2, {}, "comm", limit);
+    alone.begin(kTake);
+    CHECK_THAT(alone.lines().at(0), StartsWith("recv of 4 f32 (rank 1): rank 0 has waited for ") &&
+                                        Contains(" s; rank 1 on s1 has not come"));
+    CHECK(takes.lines().count() == 0);
+    for (Rank* rank : {&sends, &takes, &alone}) rank->end();
+}
+
+TEST_CASE("what waits is told after its limit, and then each time that it has waited twice as long",
+          "[collectives]") {
+    using std::chrono::seconds;
+    std::vector<std::string> lines, reports;
+    StallTeller teller(
+        {.limit = seconds(60),
+         .tell_user = [&](const std::string& line) { lines.push_back(line); },
+         .report = [&](const std::string& what,
+                       auto waited) { reports.push_back((waited ? "" : "over: ") + what); }});
+    std::vector<int> told;
+    for (int second = 0; second < 20'000; ++second) {
+        if (!teller.is_due(seconds(second))) continue;
+        told.push_back(second);
+        teller.tell("a", second == 60 ? "" : "line", seconds(second));
+    }
+    CHECK(told == std::vector{60, 120, 240, 480, 960, 1'920, 3'840, 7'440, 11'040, 14'640, 18'240});
+    CHECK(lines.size() == told.size() - 1);  // the first one was another rank's to say
+    CHECK(reports == std::vector<std::string>{"a"});
+    teller.end();
+    teller.end();
+    CHECK(reports == std::vector<std::string>{"a", "over: a"});
+    CHECK_FALSE(teller.is_due(seconds(59)));
+    CHECK(teller.is_due(seconds(60)));  // of the next one
+    teller.set_limit({});
+    CHECK_FALSE(teller.is_due(seconds(1'000'000)));
 }
 
 TEST_CASE("ranks that wait in two communicators are told of each other when time is over",

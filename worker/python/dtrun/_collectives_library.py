@@ -25,6 +25,7 @@ class _Options(ctypes.Structure):
         ("ranks", ctypes.POINTER(ctypes.c_uint32)),
         ("rank_count", ctypes.c_size_t),
         ("name", ctypes.c_char_p),
+        ("stall_ms", ctypes.c_int64),
     ]
 
 
@@ -57,6 +58,7 @@ def _load() -> Tuple[ctypes.PyDLL, ctypes.CDLL]:
         "comm_split": [comm, ctypes.c_int32, ctypes.c_int32, out],
         "comm_split_by_host": [comm, out],
         "comm_barrier": [comm],
+        "comm_set_operation_timeout": [comm, ctypes.c_int64],
         "comm_set_stream": [comm, ctypes.c_void_p],
         "allreduce": [comm, data, data, size, number, number, how],
         "allreduce_start": [comm, data, data, size, number, number, how, out],

@@ -68,6 +68,12 @@ def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array],
                         error.address if error else None, int(always))
 
 
+def _stall_ms(seconds: Optional[float]) -> int:
+    if seconds is None:
+        return 0
+    return max(1, round(seconds * 1000)) if seconds > 0 else -1
+
+
 class Bucket:
     """Many arrays of one type that are reduced together, time and again, as one as long as all of them."""
 
@@ -111,7 +117,7 @@ class Communicator:
     def __init__(self, worker: Worker, backend: str = "auto", timeout: float = 300,
                  operation_timeout: Optional[float] = None, interfaces: str = "",
                  device_memory: bool = False, device: Optional[int] = None,
-                 ranks: Optional[Sequence[int]] = None, name: str = "") -> None:
+                 ranks: Optional[Sequence[int]] = None, name: str = "", stall_after: Optional[float] = None) -> None:
         """All ranks of the worker call it, in the same order if they make several; or `ranks` alone, in any order.
 
         :param backend: "auto", or a backend's name, as docs/COLLECTIVES.md lists them
@@ -122,6 +128,8 @@ class Communicator:
         :param device: the number of another GPU than docs/COLLECTIVES.md says
         :param ranks: of the job, with this one, in the order that they have in the communicator; None: all ranks
         :param name: what `ranks` call it, which no other communicator of the job has ever
+        :param stall_after: seconds until ranks that do not come to an operation are told; 0 or less: never; None: as
+            HOROVOD_STALL_CHECK_TIME_SECONDS says, else 60
         """
         if device is not None and device < 0:
             raise _invalid(f"device is the number of a GPU, from 0 on, not {device}")
@@ -134,7 +142,7 @@ class Communicator:
                            *(ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
                              for function in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")),
                            (ctypes.c_uint32 * len(ranks))(*ranks) if ranks is not None else None,
-                           0 if ranks is None else len(ranks), name.encode())
+                           0 if ranks is None else len(ranks), name.encode(), _stall_ms(stall_after))
         comm = ctypes.c_void_p()
         _check(_library.dtrun_comm_create(worker._get(), ctypes.byref(options), ctypes.byref(comm)))
         self._take(comm, worker, _DeviceArray if on_device else _Array, None)
@@ -287,6 +295,10 @@ class Communicator:
     def abort(self, why: str) -> None:
         """Ends what other threads and ranks have under way; from any thread."""
         _library.dtrun_comm_abort(self._get(), why.encode())
+
+    def set_operation_timeout(self, seconds: Optional[float]) -> None:
+        """How long an operation may take from now on, also one that is under way; None: as long as it likes."""
+        _check(_library.dtrun_comm_set_operation_timeout(self._get(), round((seconds or 0) * 1000)))
 
     @property
     def rank(self) -> int:

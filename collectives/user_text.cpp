@@ -1,0 +1,40 @@
+#include "collectives/user_text.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+namespace dtrun::collectives {
+namespace {
+
+/// How many spans of ranks a line names.
+constexpr std::size_t kSpansMax = 8;
+
+}  // namespace
+
+std::string name_ranks(std::span<const std::uint32_t> ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    std::size_t at = 0;
+    for (std::size_t spans = 0; at < ranks.size() && spans < kSpansMax; ++spans) {
+        std::size_t last = at;
+        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+        text += at == 0 ? "" : ", ";
+        text += std::to_string(ranks[at]);
+        if (last > at) text += (last > at + 1 ? "-" : ", ") + std::to_string(ranks[last]);
+        at = last + 1;
+    }
+    if (at < ranks.size()) text += fmt::format(" and {} more", ranks.size() - at);
+    return text;
+}
+
+void tell_user(std::span<const std::string> lines) {
+    std::string text;
+    for (const std::string& line : lines) text += "dtrun: " + line + "\n";
+    for (std::size_t at = 0; at < text.size();) {
+        const ssize_t done = ::write(STDERR_FILENO, text.data() + at, text.size() - at);
+        if (done < 0) return;  // nobody reads it
+        at += static_cast<std::size_t>(done);
+    }
+}
+
+}  // namespace dtrun::collectives

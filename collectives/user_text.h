@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace dtrun::collectives {
+
+/// "ranks 0-3, 7 and 12 more"
+/// \param ranks  of the job, in the order in which they are named
+std::string name_ranks(std::span<const std::uint32_t> ranks);
+
+/// Writes lines to the job's error output, in one piece.
+void tell_user(std::span<const std::string> lines);
+
+}  // namespace dtrun::collectives
