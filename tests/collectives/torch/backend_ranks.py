@@ -1,23 +1,26 @@
 """A rank of torch_test.py that uses the backend dtrun of torch.distributed: checks things and prints ok.
 
-    backend_ranks.py works|meshes|stalls|disagrees|killed|late
+    backend_ranks.py works|meshes|stalls EVENTS|disagrees|killed|late|limits SEED
 """
 
 import copy
 import datetime
 import functools
 import os
+import random
 import signal
 import sys
+import threading
 import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
-import dtrun.torch.backend  # noqa: F401
+from dtrun.torch import backend
 from dtrun.torch.basics import shared_worker
 
-from torch_ranks import alike, check, distributed_model, same, train
+from torch_ranks import alike, check, distributed_model, same, train, wait_for_event
 
 
 def raises(kinds, text, call):
@@ -232,11 +235,9 @@ def from_anybody(rank, size):
         taken = torch.zeros(4)
         dist.recv(taken, 1)
         check(taken.tolist() == [1] * 4, "and all goes on")
-        began = time.monotonic()
         hurried = dist.group.WORLD.recv_anysource([taken], 0)
         raises(RuntimeError, "Timed out waiting 200ms, and the operation goes on",
                lambda: hurried.wait(datetime.timedelta(seconds=0.2)))
-        check(time.monotonic() - began < 10)
     dist.barrier()
     if rank == 1:
         dist.send(torch.full((4,), 7.0), 0)
@@ -391,7 +392,7 @@ def stalls(rank, size):
     some = dist.new_group([0, size - 1])
     dist.barrier()
     if rank == size - 1:
-        time.sleep(12)  # until it is told, and dtrun has made an event of it
+        wait_for_event(sys.argv[2], "stalled", "allreduce of 3 f32 (sum), operation 1 of 2 ranks")
     if rank in (0, size - 1):
         values = torch.ones(3)
         dist.all_reduce(values, group=some)
@@ -400,21 +401,76 @@ def stalls(rank, size):
 
 
 def late(rank, size):
-    """A time limit of one operation ends it on all ranks, in torch's own words; and so does that of a group."""
-    some = [dist.new_group(timeout=limit) for limit in (datetime.timedelta(seconds=2), None)]
+    """A time limit of one operation ends it on all ranks, in torch's own words; and so does that of a group, also one that it
+    got when it was there already. An operation may have more time than its group."""
+    second, minutes = datetime.timedelta(seconds=1), datetime.timedelta(minutes=10)
+    some = [dist.new_group(timeout=limit) for limit in (2 * second, minutes, minutes)]
+    distributed_c10d._set_pg_timeout(second, some[2])
+    check([group.options._timeout for group in some] == [2 * second, minutes, second])
     done = shared_worker()
-    for group, limit in zip(some, (None, datetime.timedelta(seconds=1))):
-        dist.barrier(group)
+    for number, (group, limit) in enumerate(zip(some, (None, second, None))):
         if rank > 0:
-            done.get(f"{limit} has passed")
+            done.get(f"limit {number} has passed")
             raises(RuntimeError, "", lambda: dist.all_reduce(torch.ones(1), group=group))
             continue
-        began = time.monotonic()
-        raises(RuntimeError, f"barrier: Timed out waiting {2000 if limit is None else 1000}ms",
+        raises(RuntimeError, f"barrier: Timed out waiting {2000 if number == 0 else 1000}ms",
                lambda: group.barrier(*[limit] if limit else []).wait())
-        check(time.monotonic() - began < 20)
-        done.set(f"{limit} has passed", "1")
+        done.set(f"limit {number} has passed", "1")
+    patient = dist.new_group(timeout=second)
+    if rank > 0:
+        time.sleep(3)
+    check(patient.barrier(minutes).wait())
     dist.barrier()
+
+
+def limits(rank, size):
+    """A call's time limit ends it at whichever moment it passes, also between two of its steps; behind it, it ends nothing."""
+    draw, made = random.Random(int(sys.argv[2])), []
+    before_first, between, behind_last, behind, anywhere = range(5)
+
+    class KnownLimit(backend.CallLimit):
+        def __init__(self, *arguments):
+            made.append(self)
+            super().__init__(*arguments)
+    backend.CallLimit = KnownLimit
+
+    def expire_at(comm, moment, seconds):
+        step, done = comm._do, []
+
+        def do(*arguments):
+            if moment == anywhere and not done:
+                threading.Timer(seconds, made[-1].expire).start()
+            if moment == len(done):
+                made[-1].expire()
+            step(*arguments)
+            done.append(arguments)
+            if moment == behind_last == len(done):
+                made[-1].expire()
+        comm._do = do
+
+    for case in range(10):
+        group = dist.new_group()
+        moment, length, seconds = draw.randrange(5), draw.choice((1, 1000, 300_000)), draw.uniform(0, 0.005)
+        if rank == 0:
+            expire_at(group._comm, moment, seconds)
+        failure = ""
+        try:
+            group.allreduce(torch.full((length,), rank), op=dist.ReduceOp.BXOR,
+                            timeout=datetime.timedelta(seconds=60)).wait()
+        except RuntimeError as error:
+            failure = str(error)
+        if rank == 0 and moment == behind:
+            made[-1].expire()
+        if rank == 0 and moment != anywhere:
+            check(bool(failure) == (moment != behind), case, moment, failure)
+        check(rank > 0 or not failure or failure.startswith("all_reduce: Timed out waiting 60000ms"), failure)
+        ended = torch.tensor([bool(failure)])
+        dist.broadcast(ended, 0)
+        if not ended:
+            check(not failure, case, moment, failure)
+            total = torch.ones(1)
+            dist.all_reduce(total, group=group)
+            check(total.item() == size)
 
 
 def disagrees(rank, size):

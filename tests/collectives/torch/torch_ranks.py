@@ -1,12 +1,13 @@
 """A rank of torch_test.py: checks one thing and prints ok.
 
-    torch_ranks.py operations|disagrees|optimizer|interrupts|ends|fails|killed|stalls|stalls_for_good|elastic FILE|
-                   hooks FORMAT|loses FORMAT|resumes FORMAT
+    torch_ranks.py operations|disagrees|optimizer|interrupts|ends|fails|killed|stalls EVENTS|
+                   stalls_for_good|elastic FILE|hooks FORMAT|loses FORMAT|resumes FORMAT
 """
 
 import builtins
 import copy
 import hashlib
+import json
 import os
 import re
 import signal
@@ -373,7 +374,17 @@ def wait_for_line(text, begin):
     os.close(kept)
 
 
-def stalls(hvd):
+def wait_for_event(path, kind, what):
+    """Waits until the job's events, in that file, have one of that kind whose `what` begins like that."""
+    while True:
+        with open(path, encoding="utf-8") as events:
+            whole = [json.loads(line) for line in events if line.endswith("\n")]
+        if any(event["event"] == kind and event["what"].startswith(what) for event in whole):
+            return
+        time.sleep(0.05)
+
+
+def stalls(hvd, events):
     """What some rank does not ask for is told, nothing is ended, and it is done as soon as that rank comes."""
     hvd.allreduce(torch.ones(2))
     pair = hvd.add_process_set([1, 2])
@@ -386,7 +397,7 @@ def stalls(hvd):
     if hvd.rank() == 0:
         wait_for_line(r'dtrun: "allreduce\.a" and "allreduce\.b": ranks 0, 2 have waited for \d+ s; rank 1 has not '
                       "asked for them", begin)
-        time.sleep(6)  # until dtrun has made an event of it
+        wait_for_event(events, "stalled", '"allreduce.a" and "allreduce.b"; rank 1')
     else:
         begin()
     hvd.worker().barrier("told")

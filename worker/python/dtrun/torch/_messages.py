@@ -42,7 +42,7 @@ class Members(NamedTuple):
     def connect(self, source: int, to: int) -> t.TensorCommunicator:
         name, ranks = self.way(source, to)
         return t.TensorCommunicator(
-            Communicator(self.worker, self.backend, timeout=self.timeout, ranks=ranks, name=name))
+            Communicator(self.worker, self.backend, timeout=self.timeout, ranks=ranks, name=name, stall_after=0))
 
 
 class _Header(NamedTuple):

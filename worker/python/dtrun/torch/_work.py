@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
@@ -23,6 +24,35 @@ class InvalidCall(ValueError, RuntimeError):
 def timed_out(what: str, seconds: float) -> str:
     """As torch's own backends begin it."""
     return f"{what}: Timed out waiting {1000 * seconds:g}ms"
+
+
+class CallLimit:
+    """A time limit of one call that is shorter than its group's. When it passes the group is ended, whichever step of the
+    operation it is in, or between two of them."""
+
+    def __init__(self, seconds: float, end: Callable[[], None]) -> None:
+        """:param end: of the group: it fails what is under way, and all that comes"""
+        self._end = end
+        self._changing = threading.Lock()
+        self._is_over = self._has_passed = False
+        self._timer = threading.Timer(seconds, self.expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def expire(self) -> None:
+        """The time has passed."""
+        with self._changing:
+            if self._is_over or self._has_passed:
+                return
+            self._has_passed = True
+            self._end()
+
+    def end(self) -> bool:
+        """The call is over. :return: its time had passed before"""
+        self._timer.cancel()
+        with self._changing:
+            self._is_over = True
+            return self._has_passed
 
 
 class Message(NamedTuple):

@@ -9,7 +9,7 @@ other, in a thread; messages between two ranks with the same tag arrive in the o
 
 from __future__ import annotations
 
-import threading
+import functools
 import uuid
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple
@@ -17,6 +17,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
 
 from .. import Code, Error, TimedOut
 from ..collectives import Communicator
@@ -32,9 +33,8 @@ from ._messages import Members, Messages, Receive  # noqa: E402
 from ._reductions import reduction_of  # noqa: E402
 from ._short_forms import limit_of, listed, lists_of, options_of  # noqa: E402
 from ._sparse import add_sparse, check_sparse  # noqa: E402
-from ._stall import StallWatch  # noqa: E402
-from ._work import (Flat, InvalidCall, Message, OperationWork, apart, check_alike, check_parts,  # noqa: E402
-                    check_rank, check_whole, joined, one_of, split_by, timed_out)
+from ._work import (CallLimit, Flat, InvalidCall, Message, OperationWork, apart, check_alike,  # noqa: E402
+                    check_parts, check_rank, check_whole, joined, one_of, split_by, timed_out)
 
 Tensors = Sequence[torch.Tensor]
 
@@ -43,6 +43,11 @@ _MEETING_SECONDS = 300
 
 def _nothing() -> None:
     pass
+
+
+def _seconds(timeout: timedelta) -> float:
+    """Of a group's time limit."""
+    return max(1, timeout.total_seconds())
 
 
 class ProcessGroupDtrun(dist.ProcessGroup):
@@ -58,16 +63,15 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         name, ranks = _meet(store, rank, size)
         self._rank, self._size = rank, size
         self._name = self._description = "undefined"
-        seconds = None if timeout is None else max(1, timeout.total_seconds())
+        seconds = None if timeout is None else _seconds(timeout)
         # Ranks come as late as their operations may be, and as a communicator lets them by itself.
         meeting, self._limit = max(_MEETING_SECONDS, seconds or 0), seconds
         is_everybody = ranks == list(range(worker.world_size))
         comm = Communicator(worker, timeout=meeting, operation_timeout=seconds, ranks=None if is_everybody else ranks,
-                            name="" if is_everybody else name)
+                            name="" if is_everybody else name, stall_after=_stall_times()[0])
         self._comm = t.TensorCommunicator(comm)
         self._thread = t.InOrder("dtrun-collectives")
         backend = "auto" if comm.backend == "none" else comm.backend
-        self._stalls = StallWatch(worker, name, ranks, rank, _stall_times()[0])
         self._messages = Messages(Members(worker, name, ranks, rank, backend, meeting))
 
     # ---- who it is ----
@@ -117,11 +121,25 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def supports_tensor_alloc(self, _: torch.device) -> bool:
         return False
 
+    # ---- its time limit ----
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The time that one operation may take from now on, also one that is under way; a second or more."""
+        self._limit = _seconds(timeout)
+        self._comm.comm.set_operation_timeout(self._limit)
+
+    setTimeout = _set_default_timeout = set_timeout  # noqa: N815
+
+    @property
+    def options(self) -> Any:
+        """torch's, which say what the time limit is."""
+        limit = timedelta(seconds=self._limit) if self._limit is not None else timedelta(days=365)
+        return c10d.Backend.Options(self.getBackendName(), limit)
+
     def shutdown(self) -> None:
         """Waits for what is under way, and ends the communicators. Who still waits for a message gets none."""
         self._thread.close()
         self._messages.close()
-        self._stalls.close()
         self._comm.comm.close()
 
     def abort(self) -> None:
@@ -142,13 +160,11 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         ended = self._profiled(name, given)
 
         def run() -> Any:
-            self._stalls.begin(name)
             try:
                 self._do(name, job, limit)
                 for tensor in flat:
                     tensor.put_back()
             finally:
-                self._stalls.end()
                 ended()
             return made
         return OperationWork(self._thread.start(run), made)
@@ -158,26 +174,28 @@ class ProcessGroupDtrun(dist.ProcessGroup):
 
         :raises TimedOut: they have passed
         """
-        has_passed = threading.Event()
-        timer = None
-
-        def end() -> None:
-            has_passed.set()
-            self._comm.comm.give_up(timed_out(name, limit or 0))
-        if limit is not None and (self._limit is None or limit < self._limit):
-            timer = threading.Timer(limit, end)
-            timer.start()
+        comm, own = self._comm.comm, None
+        has_more = limit is not None and self._limit is not None and limit > self._limit
+        if has_more:
+            comm.set_operation_timeout(limit)
+        elif limit is not None and limit != self._limit and comm.backend != "mpi":  # which cannot be ended
+            own = CallLimit(limit, lambda: comm.abort(timed_out(name, limit)))
+        failed = None
         try:
             job()
         except Error as error:
-            if timer is not None and has_passed.is_set():
-                raise TimedOut(Code.TIMED_OUT, timed_out(name, limit or 0)) from error
-            if error.code == Code.TIMED_OUT:
-                raise TimedOut(Code.TIMED_OUT, f"{timed_out(name, self._limit or 0)}: {error}") from error
-            raise
+            failed = error
         finally:
-            if timer is not None:
-                timer.cancel()
+            if has_more:
+                comm.set_operation_timeout(self._limit)
+            has_passed = own is not None and own.end()
+        if has_passed:
+            raise TimedOut(Code.TIMED_OUT, timed_out(name, limit or 0)) from failed
+        if failed is not None and failed.code == Code.TIMED_OUT:
+            raise TimedOut(Code.TIMED_OUT,
+                           f"{timed_out(name, (limit if has_more else self._limit) or 0)}: {failed}") from failed
+        if failed is not None:
+            raise failed
 
     def _profiled(self, name: str, given: Tensors) -> Callable[[], None]:
         """Begins the operation in torch's profile, if there is one. :return: ends it, in whichever thread"""
@@ -474,10 +492,25 @@ def _meet(store: Any, rank: int, size: int) -> Tuple[str, List[int]]:
     return told[0][1], [int(number) for number, _ in told]
 
 
+def _let_set_timeout(theirs: Callable[..., None]) -> Callable[..., None]:
+    """torch's function that sets the time limit of a group, which does so for its own gloo and nccl alone."""
+    @functools.wraps(theirs)
+    def set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+        chosen = group if group is not None else dist.group.WORLD
+        if isinstance(chosen, ProcessGroupDtrun):
+            chosen.set_timeout(timeout)
+        else:
+            theirs(timeout, group)
+    return set_pg_timeout
+
+
 def register() -> None:
     """Makes the name "dtrun" known to torch.distributed, as importing this module does."""
-    if "DTRUN" not in dist.Backend.__dict__:
-        dist.Backend.register_backend("dtrun", _create, devices=["cpu"])
+    if "DTRUN" in dist.Backend.__dict__:
+        return
+    dist.Backend.register_backend("dtrun", _create, devices=["cpu"])
+    if hasattr(distributed_c10d, "_set_pg_timeout"):
+        distributed_c10d._set_pg_timeout = _let_set_timeout(distributed_c10d._set_pg_timeout)
 
 
 register()
