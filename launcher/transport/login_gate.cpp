@@ -10,8 +10,8 @@ namespace {
 
 /// From the first packet to a host until it is taken for one that swallows packets. All that are well have answered then.
 constexpr std::chrono::milliseconds kAnswerPatience{300};
-/// From when a program does nothing until it is taken to wait for a host. The host may compute meanwhile, or ask others.
-constexpr std::chrono::milliseconds kIdlePatience{1'000};
+/// A program that has done nothing between two looks is taken to wait for a host. That may compute meanwhile, or ask others.
+constexpr std::chrono::milliseconds kIdlePatience{500};
 
 }  // namespace
 

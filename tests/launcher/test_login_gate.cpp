@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience = 300ms, kIdlePatience = 1s;
+constexpr milliseconds kPatience = 300ms, kLook = 500ms;
 
 /// A host as its log-in sees it.
 struct Guest {
@@ -172,13 +172,13 @@ TEST_CASE("a program that does nothing makes room, and counts again when it goes
         *ssh->busy += 1ms;
     }
     CHECK(entrance.in == 1);  // it computes
-    entrance.run(kIdlePatience + 200ms);
+    entrance.run(2 * kLook + 100ms);
     CHECK(entrance.in == 2);
     *ssh->busy += 1ms;
-    entrance.run(kIdlePatience);
-    CHECK(entrance.in == 1);  // the second one has ended, and no third one has begun
+    entrance.run(2 * kLook - 200ms);
+    CHECK(entrance.in == 1);  // those that had begun have ended, and none has followed
     SECTION("also if it waits again") {
-        entrance.run(kIdlePatience + 200ms);
+        entrance.run(kLook - 200ms);
         CHECK(entrance.in == 2);
     }
     SECTION("or ends") {
@@ -198,12 +198,12 @@ TEST_CASE("a program that waits for a host behind another machine keeps no other
     Entrance entrance(128);
     for (int n = 0; n < 100; ++n)
         entrance.guests.spawn(entrance.log_in_by(std::make_shared<FakeCarrier>(), "gate"));
-    entrance.run(500ms);
+    entrance.run(kLook - 100ms);
     CHECK(entrance.in == 8);
     entrance.others.spawn(entrance.log_in({}));  // which nothing leads to
-    entrance.run(100ms);
+    entrance.run(50ms);
     CHECK(entrance.worked_last > Deadline{});
-    entrance.run(1s);
+    entrance.run(kLook - 200ms);
     CHECK(entrance.in == 16);
     entrance.run(60s);
     CHECK(entrance.in_most == 72);
