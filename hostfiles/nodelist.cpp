@@ -4,6 +4,7 @@
 #include "hostfiles/name_pattern.h"
 
 #include <fmt/format.h>
+#include <map>
 
 namespace dtrun {
 
@@ -125,6 +126,21 @@ std::string name_hosts(const std::vector<std::string>& names) {
     constexpr std::size_t kFew = 4;
     if (names.size() <= kFew) return join_names(names);
     return fmt::format("{} ({})", compress_nodelist(names), names.size());
+}
+
+std::vector<HostsAlike> group_alike(const std::vector<std::pair<std::string, std::string>>& said) {
+    std::vector<HostsAlike> groups;
+    std::map<std::string, std::size_t> places;  // of texts in them
+    for (const auto& [name, whole] : said) {
+        std::string text = whole;
+        const std::string of_ssh = fmt::format("ssh: connect to host {} port ", name);
+        if (const auto at = text.find(of_ssh); at != std::string::npos)
+            text.replace(at, of_ssh.size(), "ssh: port ");
+        const auto [place, is_new] = places.try_emplace(text, groups.size());
+        if (is_new) groups.push_back({{}, std::move(text)});
+        groups[place->second].names.push_back(name);
+    }
+    return groups;
 }
 
 }  // namespace dtrun

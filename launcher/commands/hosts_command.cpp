@@ -95,20 +95,20 @@ Result<HostList> make_list(const HostsOptions& command, plan::EnvironmentView en
     return hosts;
 }
 
-/// Looks the hosts up as asked; complains about each that fails.
+/// Looks the hosts up as asked; complains about all that fail.
 /// \return how many have failed
 std::size_t visit_all(HostSurvey& survey, HostList& hosts, const HostsOptions& command) {
-    std::size_t failed = 0;
+    std::vector<std::pair<std::string, std::string>> failed;
     const std::vector<Result<std::string>> answers = survey.run();
     for (std::size_t i = 0; i < hosts.size(); ++i) {
-        if (!answers[i]) {
-            log::error("{}: {}", hosts[i].name, answers[i].error().message);
-            ++failed;
-        } else if (command.resolve) {
+        if (!answers[i])
+            failed.emplace_back(hosts[i].name, answers[i].error().message);
+        else if (command.resolve)
             hosts[i].address = *answers[i] == hosts[i].name ? "" : *answers[i];
-        }
     }
-    return failed;
+    for (const auto& [names, why] : group_alike(failed))
+        log::error("{}: {}", name_hosts(names), why);
+    return failed.size();
 }
 
 /// Puts addresses where the format has only names.

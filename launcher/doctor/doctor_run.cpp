@@ -130,7 +130,6 @@ asio::awaitable<void> DoctorRun::log_in(HostId host) {
     transport::LoginPass pass(gate_);
     const std::string route = settings ? settings->route : "";
     co_await pass.wait(route);
-    const Deadline start = Clock::now();
     const auto begun = co_await begin(host, pass);
     if (begun) co_return;
     HostReport& failed = report(host);
@@ -138,7 +137,7 @@ asio::awaitable<void> DoctorRun::log_in(HostId host) {
     const bool greeted = failed.login > milliseconds(0);
     if (begun.error().code == Errc::timed_out && !greeted)
         why += fmt::format(" within {:.3g} s (--connect-timeout)",
-                           std::chrono::duration<double>(since(start)).count());
+                           std::chrono::duration<double>(spec_.options.connect_timeout).count());
     failed.why = in_one_line(why);
 }
 

@@ -57,6 +57,9 @@ asio::awaitable<void> HeldHost::stay() {
         why_ = co_await listen();
     } else if (why_.empty()) {
         why_ = done.error().message;
+        if (done.error().code == Errc::timed_out)
+            why_ += fmt::format(" within {:.3g} s (--connect-timeout)",
+                                std::chrono::duration<double>(parts_.connect_timeout).count());
     }
     log::info("{}: {}", name(), why_);
     state_ = HeldState::gone;

@@ -5,6 +5,7 @@
 #include "base/loop/task_group.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/control/control_place.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/channel_opener.h"
@@ -200,11 +201,13 @@ asio::awaitable<void> HolderProcess::watch_batch_job(Holder& holder) {
 void HolderProcess::tell_tried(Holder& holder) {
     watching_.stop();
     unsigned held = held_before_, failed = 0;
-    for (const HeldStatus& host : holder.hosts()) {
+    std::vector<std::pair<std::string, std::string>> gone;
+    for (HeldStatus& host : holder.hosts()) {
         const bool is_gone = host.state == HeldState::gone;
         ++(is_gone ? failed : held);
-        if (is_gone) log::error("{}: {}", host.host, host.why);
+        if (is_gone) gone.emplace_back(std::move(host.host), std::move(host.why));
     }
+    for (const auto& [names, why] : group_alike(gone)) log::error("{}: {}", name_hosts(names), why);
     news_.tried(held, failed);
     if (news_.is_abandoned()) holder.release_all();
 }

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <span>
 #include <utility>
 
@@ -230,15 +229,11 @@ std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& sp
 
 std::string host_failures_text(const std::vector<HostFailure>& failures,
                                const plan::JobSpec& spec) {
-    std::vector<std::pair<std::string, std::vector<std::string>>> groups;  // text -> hosts
-    std::map<std::string, std::size_t> places;                             // of texts in them
-    for (const HostFailure& failure : failures) {
-        const auto [place, is_new] = places.try_emplace(told(failure, spec), groups.size());
-        if (is_new) groups.push_back({place->first, {}});
-        groups[place->second].second.push_back(spec.hosts[failure.host].host.name);
-    }
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const HostFailure& failure : failures)
+        all.emplace_back(spec.hosts[failure.host].host.name, told(failure, spec));
     std::string text;
-    for (const auto& [what, hosts] : groups) {
+    for (const auto& [hosts, what] : group_alike(all)) {
         const auto lines = split(what, '\n');
         text += fmt::format("  {}: {}\n", name_hosts(hosts), lines.front());
         for (const std::string_view line : std::span(lines).subspan(1))

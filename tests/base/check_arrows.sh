@@ -62,7 +62,7 @@ check launcher/report launcher/output launcher/plan contracts hostfiles rendezvo
 check launcher/inspect launcher/plan hostfiles/nodelist.h rendezvous/wire base
 check launcher/head launcher/warm launcher/report launcher/inspect launcher/history launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
 check launcher/warm launcher/control launcher/transport hostfiles rendezvous base
-check launcher/holder launcher/head launcher/warm launcher/control launcher/plan launcher/transport rendezvous base
+check launcher/holder launcher/head launcher/warm launcher/control launcher/plan launcher/transport hostfiles/nodelist.h rendezvous base
 check launcher/doctor launcher/head launcher/plan launcher/transport hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output launcher/watch contracts hostfiles worker/binding/cpu_list.h base
 check launcher/frontends launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
