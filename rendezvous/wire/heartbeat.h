@@ -7,8 +7,9 @@ namespace dtrun {
 /// Interval at which both ends of a connection between hosts send heartbeats while something is going on.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{500};
 
-/// The same where all is calm: nothing but time passes, and every peer was heard a moment ago.
-inline constexpr std::chrono::milliseconds kCalmHeartbeatInterval{1'000};
+/// The same where all is calm: nothing but time passes, and every peer was heard a moment ago. A peer that misses one is
+/// asked twice more before it has been silent for kHeartbeatTimeout.
+inline constexpr std::chrono::milliseconds kCalmHeartbeatInterval{1'250};
 
 /// Silence after which a peer is lost; --heartbeat-timeout changes it.
 inline constexpr std::chrono::milliseconds kHeartbeatTimeout{3'000};

@@ -54,21 +54,21 @@ struct Process {
 
 }  // namespace
 
-TEST_CASE("a process beats once a second while all is calm, and twice while something goes on",
+TEST_CASE("a process beats every 1.25 s while all is calm, and every half while something goes on",
           "[liveness]") {
     Process process;
     process.run_until(3'100ms);
-    CHECK(process.beats == Moments{500ms, 1'500ms, 2'500ms});
+    CHECK(process.beats == Moments{500ms, 1'750ms, 3'000ms});
     process.pace = Pace::alert;
-    process.run_until(4'600ms);
-    CHECK(process.beats == Moments{500ms, 1'500ms, 2'500ms, 3'500ms, 4'000ms, 4'500ms});
+    process.run_until(5'300ms);
+    CHECK(process.beats == Moments{500ms, 1'750ms, 3'000ms, 4'250ms, 4'750ms, 5'250ms});
     process.pace = Pace::calm;
-    process.run_until(5'200ms);
-    process.detector.be_alert();  // the next one would have come at 6,000
+    process.run_until(5'900ms);
+    process.detector.be_alert();  // the next one would have come at 7,000
     process.detector.be_alert();
-    process.run_until(6'800ms);
+    process.run_until(7'700ms);
     CHECK(Moments(process.beats.begin() + 6, process.beats.end()) ==
-          Moments{5'000ms, 5'700ms, 6'700ms});
+          Moments{5'750ms, 6'400ms, 7'650ms});
 }
 
 TEST_CASE("a short timeout leaves no time for long intervals", "[liveness]") {
@@ -79,17 +79,17 @@ TEST_CASE("a short timeout leaves no time for long intervals", "[liveness]") {
 
 TEST_CASE("who follows somebody beats with him, and alone once he does not", "[liveness]") {
     Process process;
-    for (const milliseconds when : {100ms, 1'100ms, 2'100ms, 3'100ms}) {
+    for (const milliseconds when : {100ms, 1'350ms, 2'600ms, 3'850ms}) {
         process.run_until(when);
         process.detector.follow();
     }
-    CHECK(process.beats == Moments{100ms, 1'100ms, 2'100ms, 3'100ms});
+    CHECK(process.beats == Moments{100ms, 1'350ms, 2'600ms, 3'850ms});
     process.pace = Pace::alert;  // since he is late
-    process.run_until(5'700ms);
+    process.run_until(6'800ms);
     CHECK(Moments(process.beats.begin() + 4, process.beats.end()) ==
-          Moments{4'600ms, 5'100ms, 5'600ms});
+          Moments{5'725ms, 6'225ms, 6'725ms});
     process.tasks.stop();
-    process.run_until(5'800ms);
+    process.run_until(6'900ms);
     process.detector.follow();
     process.run_until(9'000ms);
     CHECK(process.beats.size() == 7);

@@ -41,7 +41,7 @@ TEST_CASE("a machine is busy for some time after much ran, or we did not", "[age
     const auto at = [start](int ms) { return start + std::chrono::milliseconds(ms); };
     CHECK_FALSE(load.is_high(start));
     load.sample(start);
-    load.sample(at(4'000));  // it should have come after 1,000
+    load.sample(at(4'000));  // it should have come after 1,250
     CHECK(load.is_high(at(7'900)));
     load.sample(at(5'000));
     CHECK(load.is_high(at(7'900)));
