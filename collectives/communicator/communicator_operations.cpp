@@ -93,7 +93,7 @@ Result<void> Communicator::check(const Operation& what, const Compression* compr
         if (auto checked = check_root(what.root); !checked) return checked;
     if (row.reduces && what.reduce == Reduce::adasum && !is_allreduce)
         return fail(Errc::invalid_input, "Adasum is for allreduce");
-    if (!row.reduces && compression == nullptr) return {};
+    if (compression == nullptr && what.reduce != Reduce::adasum) return {};
     auto checked = row.reduces ? check_compression(what.type, what.reduce, compression)
                                : check_values(what.type, compression);
     if (!checked || is_allreduce) return checked;
@@ -106,7 +106,7 @@ Result<void> Communicator::run(const Operation& what, const Compression* compres
     if (compression != nullptr)
         compression = worth(compression, std::max(elements_of(row.in, what, rank_, size()),
                                                   elements_of(row.out, what, rank_, size())));
-    Call call{.operation = row.words, .count = what.count, .type = what.type};
+    Call call{.operation = call_name_of(what.kind), .count = what.count, .type = what.type};
     if (row.reduces) call.reduce = static_cast<int>(what.reduce);
     if (row.rooted) call.root = what.root;
     if (compression != nullptr) call.format = static_cast<int>(compression->format);
@@ -171,6 +171,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
               .type = type,
               .reduce = static_cast<int>(reduce)};
     std::vector<std::size_t> counts;
+    counts.reserve(arrays.size());
     for (const Array& array : arrays) {
         call.count += array.count;
         counts.push_back(array.count);
