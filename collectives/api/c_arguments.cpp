@@ -30,8 +30,25 @@ Result<std::optional<Compression>> compression_of(const dtrun_compression* given
     return compression;
 }
 
+namespace {
+
+/// Whether arrays lie one behind the other in the order in which they come, as those do that were made so.
+bool lie_in_order(int dtype, void* const* arrays, const std::size_t* counts, std::size_t number) {
+    std::uintptr_t end = 0;
+    for (std::size_t i = 0; i < number; ++i) {
+        if (counts[i] == 0) continue;
+        const CallerBytes one = bytes_at(dtype, arrays[i], counts[i]);
+        if (one.begin < end) return false;
+        end = one.begin + one.bytes;
+    }
+    return true;
+}
+
+}  // namespace
+
 Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* counts,
                              std::size_t number, float* const* errors) {
+    if (errors == nullptr && lie_in_order(dtype, arrays, counts, number)) return {};
     struct Place {
         CallerBytes bytes;
         std::size_t index;
@@ -45,9 +62,8 @@ Result<void> check_all_apart(int dtype, void* const* arrays, const std::size_t* 
         if (errors != nullptr && errors[i] != nullptr)
             places.push_back({bytes_at(DTRUN_F32, errors[i], counts[i]), i, "error"});
     }
-    // Arrays that were made one after the other nearly always lie so: to see that takes a tenth of sorting them.
     const auto begin_of = [](const Place& place) { return place.bytes.begin; };
-    if (!std::ranges::is_sorted(places, {}, begin_of)) std::ranges::sort(places, {}, begin_of);
+    std::ranges::sort(places, {}, begin_of);
     const auto found = std::ranges::adjacent_find(
         places, [](const Place& a, const Place& b) { return a.bytes.overlaps(b.bytes); });
     if (found == places.end()) return {};

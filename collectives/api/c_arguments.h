@@ -125,6 +125,18 @@ inline Operation operation_of(const dtrun_comm* comm, const Given& given) {
         what.counts = {given.counts, comm->communicator->size()};
     return what;
 }
+/// Whether an allreduce in full is right beyond doubt, as nearly all are: all that check() looks at takes as long as a
+/// small operation. What is not is left to check(), which says why.
+inline bool is_plain(const dtrun_comm* comm, const Given& given) {
+    constexpr std::size_t kCountMax = PTRDIFF_MAX / sizeof(double);
+    return comm != nullptr && given.kind == Operation::Kind::allreduce &&
+           static_cast<unsigned>(given.dtype) < kDTypes &&
+           static_cast<unsigned>(given.reduce) <= DTRUN_ADASUM && given.count <= kCountMax &&
+           given.in != nullptr && given.out != nullptr &&
+           (given.in == given.out || !bytes_at(given.dtype, given.in, given.count)
+                                          .overlaps(bytes_at(given.dtype, given.out, given.count)));
+}
+
 /// Checks arrays and numbers as operations.def says.
 /// \param what, how  what `given` and its compression are
 Result<void> check(const dtrun_comm* comm, const Given& given, const Operation& what,

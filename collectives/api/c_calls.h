@@ -50,8 +50,9 @@ int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
 inline int operate(dtrun_comm* comm, const Given& given) noexcept {
     const Operation what = operation_of(comm, given);
     if (given.compression == nullptr)
-        return operate(comm, check(comm, given, what, std::nullopt),
-                       [&](Communicator& communicator) { return communicator.run(what); });
+        return operate(
+            comm, is_plain(comm, given) ? Result<void>() : check(comm, given, what, std::nullopt),
+            [&](Communicator& communicator) { return communicator.run(what); });
     const auto how = compression_of(given.compression);
     if (!how) return ThreadError::keep(DTRUN_INVALID, how.error().message);
     return operate(comm, check(comm, given, what, *how), [&](Communicator& communicator) {

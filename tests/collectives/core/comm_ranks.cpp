@@ -76,6 +76,26 @@ void fused(Communicator& comm) {
                                {Format::int8});
     REQUIRE(relative_error(a, comm.size()) < 2e-2);
     REQUIRE(relative_error(b, comm.size()) < 2e-2);
+    // In whatever order they lie, none may have what another has.
+    std::vector<std::int32_t> room(12, 1);
+    std::int32_t* const at = room.data();
+    using List = std::vector<Communicator::Array<std::int32_t>>;
+    for (const List& right : {List{{at + 8, 4}, {at, 4}, {at + 4, 4}}, List{{at, 4}, {at + 4, 8}},
+                              List{{at + 6, 6}, {at + 3, 0}, {at, 6}}}) {
+        std::fill(room.begin(), room.end(), 1);
+        comm.allreduce_many(right);
+        for (const std::int32_t value : room)
+            REQUIRE(value == static_cast<std::int32_t>(comm.size()));
+    }
+    for (const List& wrong : {List{{at, 4}, {at + 3, 4}}, List{{at + 8, 4}, {at, 4}, {at + 1, 1}},
+                              List{{at, 4}, {at, 4}}, List{{at + 4, 4}, {at, 5}}}) {
+        try {
+            comm.allreduce_many(wrong);
+            REQUIRE(false);
+        } catch (const dtrun::Error& error) {
+            REQUIRE(error.is(DTRUN_INVALID));
+        }
+    }
 }
 
 void asynchronous(Communicator& comm) {
