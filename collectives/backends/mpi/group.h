@@ -12,8 +12,8 @@ namespace dtrun::collectives {
 
 /// A communicator of MPI's own functions; docs say what those do not allow.
 ///
-/// Data and results are passed on as they are. min and max of floats with NaN are what MPI's
-/// comparison makes of them, which may differ from reduce_into(); halves are reduce_into()'s.
+/// Data and results are passed on as they are; what MPI would reduce otherwise than reduce_into() does, it reduces by
+/// that (see MpiRuntime).
 class MpiGroup final : public GroupOfOperations {
 public:
     /// \param comm  of this group alone; owned
