@@ -167,7 +167,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
                                           const Compression* compression) {
     if (auto checked = check_compression(type, reduce, compression); !checked) return checked;
     const bool is_one = arrays.size() == 1;
-    Call call{.operation = is_one ? "allreduce" : "allreduce of many arrays",
+    Call call{.operation = is_one ? CallName("allreduce") : CallName("allreduce of many arrays"),
               .type = type,
               .reduce = static_cast<int>(reduce)};
     std::vector<std::size_t> counts;
