@@ -10,6 +10,7 @@ namespace dtrun::collectives {
 class SelfGroup final : public Group {
 public:
     GroupFacts facts() const override { return {"", "none", {}}; }
+    bool fuses() const override { return true; }  // nothing has to be copied together
 
     Result<void> run(const Operation& what) override {
         const std::size_t bytes = what.counts.empty() ? what.bytes() : what.counts[0];
