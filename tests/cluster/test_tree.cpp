@@ -20,8 +20,11 @@ constexpr const char* kOnSix = "s1:2,s2:2,s3:2,s4:2,s5:2,s6:2";
 /// Copies the agent where it is not yet, by jobs so small that no host hands it on: a process that does so is there for a
 /// minute, and is not the one to be killed.
 void copy_agent(Cluster& cluster) {
-    for (const char* const hosts : {"s1,s2,s3", "s4,s5,s6"})
-        REQUIRE(cluster.dtrun({"-H", hosts, "true"}).exit_code == 0);
+    for (const char* const hosts : {"s1,s2,s3", "s4,s5,s6"}) {
+        const Finished done = cluster.dtrun({"--connect-timeout", "60", "-H", hosts, "true"});
+        INFO(done.err);
+        REQUIRE(done.exit_code == 0);
+    }
 }
 
 Lines in_tree(Lines words) {
@@ -72,8 +75,8 @@ TEST_CASE("a host behind a relay, and a relay with those behind it, are lost by 
     for (const char* host : {"s6", "s1"}) {
         for (const bool silent : {false, true}) {
             INFO(host << (silent ? " silent" : ""));
-            Running job =
-                cluster.start_dtrun(in_tree({"--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
+            Running job = cluster.start_dtrun(in_tree(
+                {"--connect-timeout", "60", "--grace", "1", "sh", "-c", "echo ready; sleep 60"}));
             REQUIRE(wait_for_count(job, "ready", 12));
             if (silent)
                 cluster.freeze(host);
