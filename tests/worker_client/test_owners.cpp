@@ -5,12 +5,25 @@
 #include "tests/worker_client/client_support.h"
 #include "tests/worker_client/fake_server.h"
 
+#include <unistd.h>
+#include <atomic>
+#include <fstream>
+#include <string>
+
 namespace dtrun::testing {
 namespace {
 
 using namespace std::chrono_literals;
 
 const std::string kOwnersSecret = "0123456789abcdef0123456789abcdef";
+
+/// Whether a thread of ours waits for something.
+bool is_asleep(pid_t thread) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string stat;
+    std::getline(file, stat);
+    return stat.find(") S ") != std::string::npos;
+}
 
 }  // namespace
 
@@ -158,8 +171,12 @@ TEST_CASE("a prefix may be closed while a thread waits through it", "[client][st
         REQUIRE(dtrun_prefix(worker.handle(), {prefix.data(), prefix.size()}, &handle) == DTRUN_OK);
         dtrun_bytes value{};
         int code = DTRUN_INTERNAL;
-        std::thread waits([&] { code = dtrun_get(handle, {"key", 3}, 20'000, &value); });
-        std::this_thread::sleep_for(50ms);
+        std::atomic<pid_t> thread{0};
+        std::thread waits([&] {
+            thread = ::gettid();
+            code = dtrun_get(handle, {"key", 3}, 20'000, &value);
+        });
+        while (thread == 0 || !is_asleep(thread)) std::this_thread::sleep_for(10ms);
         dtrun_finalize(handle, nullptr);
         worker.set(prefix + "key", "value");
         waits.join();
