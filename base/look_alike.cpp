@@ -59,6 +59,10 @@ std::optional<char> plain_of(unsigned code) {
 
 std::optional<LookAlike> find_look_alike(std::string_view text) {
     for (std::size_t at = 0; at < text.size();) {
+        if ((text[at] & 0x80) == 0) {  // nearly all of a hostfile
+            ++at;
+            continue;
+        }
         const std::size_t length = std::max<std::size_t>(utf8_length(text.substr(at)), 1);
         if (length > 1)
             if (const auto plain = plain_of(code_point(text.substr(at), length)))
