@@ -76,6 +76,7 @@ LabReport whole_report() {
     report.comms[0].why =
         "the best that every rank has; not dtrun (rank 1 on s2 has not heard of it); not mpi "
         "(rank 0 on s1: no libdtrun_backend_mpi_mpich.so in /usr/lib/dtrun/backends)";
+    report.comms[0].details = {{"GPUDirect P2P", "no: no other rank on this host"}};
     report.comms[0].oversubscribed = true;
     report.comms.push_back(report.comms[0]);
     report.comms[1].backend = "dtrun";
@@ -126,13 +127,13 @@ LabReport whole_report() {
 
 // Names, units, and what the report's host and command are called.
 const std::set<std::string> kNames{
-    "dtrun",   "bench",  "mpi",  "gloo",   "nccl",        "oneccl", "allreduce", "MPI",
-    "NCCL",    "Open",   "EPYC", "Intel",  "Tesla",       "NVLink", "PCIe",      "GPU",
-    "CPU",     "OS",     "RDMA", "NVIDIA", "AMD",         "TCP",    "GPUDirect", "PHB",
-    "Gbit",    "Mbit",   "GiB",  "MiB",    "GB",          "MB",     "kB",        "ms",
-    "us",      "min",    "bit",  "ice",    "scalability", "mlp",    "Python",    "PyTorch",
-    "Horovod", "Worker", "hook", "ssh",    "pid",         "UTC",    "osu",       "algbw",
-    "busbw",   "fp",     "int",  "glo",    "MPICH"};
+    "dtrun", "bench", "mpi", "gloo", "nccl", "oneccl", "allreduce", "MPI", "NCCL", "Open", "EPYC",
+    "Intel", "Tesla", "NVLink", "PCIe", "GPU", "CPU", "OS", "RDMA", "NVIDIA", "AMD", "TCP",
+    "GPUDirect", "PHB", "Gbit", "Mbit", "GiB", "MiB", "GB", "MB", "kB", "ms", "us", "min", "bit",
+    "ice", "scalability", "mlp", "Python", "PyTorch", "Horovod", "Worker", "hook", "ssh", "pid",
+    "UTC", "osu", "algbw", "busbw", "fp", "int", "glo", "MPICH",
+    // Of Worker.progress(step), and as Markdown has line ends and underscores.
+    "step", "br", "libdtrun"};
 
 }  // namespace
 
@@ -193,7 +194,8 @@ TEST_CASE("a Chinese report has no English but names, commands and units", "[lab
     TerminalRows terminal(kChinese);
     for (const RowRecord& row : report.rows) lines += terminal.row(row);
     for (const TrainRecord& run : report.train) lines += terminal.train(run);
-    for (const FailureRecord& failure : report.failures) lines += failure_title(failure, kChinese);
+    for (const FailureRecord& failure : report.failures)
+        lines += failure_title(failure, kChinese) + "\n";
     CHECK(english_of(lines + time_left(1, 8, 60, kChinese)) == std::set<std::string>{});
     for (const std::string_view line : split(lines, '\n')) {
         CAPTURE(line);
