@@ -134,6 +134,13 @@ bool is_program_elsewhere(const Case& c) {
     return is_of_command(c) && c.host().transport != plan::Transport::local;
 }
 
+/// On no machine that is known of: who has mistyped a name need not copy anything.
+bool is_program_nowhere(const Case& c) {
+    std::error_code none;
+    const std::filesystem::path here = std::filesystem::path(c.spec.directory) / c.word;
+    return is_program_elsewhere(c) && !std::filesystem::exists(here, none);
+}
+
 bool is_program_here(const Case& c) {
     return is_of_command(c) && !is_program_elsewhere(c);
 }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <utility>
 
@@ -205,11 +206,26 @@ std::string well_text(const JobOutcome& outcome) {
                        outcome.well >= outcome.well_needed ? "succeeded" : "failed");
 }
 
+/// For a program that a host lacks and this machine has, as the Python of a virtual environment.
+std::string_view only_here(const HostFailure& failure, const plan::JobSpec& spec) {
+    constexpr std::string_view kMissing = ": no such file";
+    if (!failure.text.ends_with(kMissing) ||
+        spec.hosts[failure.host].transport == plan::Transport::local)
+        return {};
+    const std::string name = failure.text.substr(0, failure.text.size() - kMissing.size());
+    std::error_code none;
+    if (!std::filesystem::exists(std::filesystem::path(spec.directory) / name, none)) return {};
+    return ", though it is here: it has to lie at the same path on every host, in a shared folder "
+           "or "
+           "as a copy";
+}
+
 /// Where a program was looked for stands behind the first line, and is for those who ask for more.
 std::string told(const HostFailure& failure, const plan::JobSpec& spec) {
     const bool in_short = failure.kind == StartFailure::program_missing &&
                           spec.options.verbosity < log::Level::verbose;
-    return in_short ? failure.text.substr(0, failure.text.find('\n')) : failure.text;
+    std::string text = in_short ? failure.text.substr(0, failure.text.find('\n')) : failure.text;
+    return text.append(only_here(failure, spec));
 }
 
 std::string cannot_start_text(const JobOutcome& outcome, const plan::JobSpec& spec) {

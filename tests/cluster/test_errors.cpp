@@ -213,7 +213,9 @@ TEST_CASE("a program that is missing on some hosts is told", "[cluster][errors]"
     CHECK(some.exit_code == 127);
     CHECK(some.err ==
           "dtrun: cannot start: 2 of 3 hosts failed\n"
-          "  s2 and s3: /tmp/prog: no such file\n");
+          "  s2 and s3: /tmp/prog: no such file, though it is here: it has to lie at the same path "
+          "on "
+          "every host, in a shared folder or as a copy\n");
     const Finished all = failing_program(cluster, {"-H", "s1,s2", "no-such-program"});
     CHECK(all.exit_code == 127);
     CHECK_THAT(all.err, Contains("  s1 and s2: no-such-program: not found on PATH\n"));

@@ -133,10 +133,17 @@ const std::multimap<std::string_view, Sample>& samples() {
         {"dtrun_module", {import_of("dtrun", "import dtrun")}},
         {"mpi4py", {import_of("mpi4py", "from mpi4py import MPI")}},
         {"module", {import_of("tensorboard", "import tensorboard")}},
-        {"script_elsewhere",
+        {"script_nowhere",
          {{"python3: can't open file '/home/me/train.py': [Errno 2] No such file or directory"},
           2}},
         {"script_elsewhere",
+         {{"python3: can't open file '/bin/sh': [Errno 2] No such file or directory"},
+          2,
+          0,
+          [](JobSpec& spec) {
+              spec.options.program = {"python3", "/bin/sh"};
+          }}},
+        {"script_nowhere",
          {{"sh: 0: cannot open run.sh: No such file"},
           2,
           0,
@@ -144,11 +151,12 @@ const std::multimap<std::string_view, Sample>& samples() {
               spec.options.program = {"sh", "run.sh"};
           }}},
         {"script_elsewhere",
-         {{"bash: run.sh: No such file or directory"},
+         {{"bash: passwd: No such file or directory"},
           127,
           0,
           [](JobSpec& spec) {
-              spec.options.program = {"bash", "run.sh"};
+              spec.options.program = {"bash", "passwd"};
+              spec.directory = "/etc";
           }}},
         {"script",
          {{"/usr/bin/python3: can't open file 'train.py': [Errno 2] No such file or directory"},
@@ -290,7 +298,7 @@ TEST_CASE("a cure names the rank's host, what it lacks and what the user has typ
     CHECK_THAT(text_of({{"CUDA error: invalid device ordinal"}}),
                Catch::Contains("2 ranks run there"));
     CHECK_THAT(text_of({{"python3: can't open file '/home/me/train.py': [Errno 2] No such file"}}),
-               Catch::Contains("/home/me/train.py is not on s2: "));
+               Catch::Contains("there is no /home/me/train.py, neither on s2 nor here"));
 }
 
 TEST_CASE("a cure that was taken already, or is not true, is not given", "[report][cures]") {
