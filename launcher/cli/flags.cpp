@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <csignal>
@@ -204,6 +205,10 @@ Result<OptionReader::Named> OptionReader::find(string_view word) const {
     const auto letter = flag_named(flags_, word.substr(0, 2));
     if (word.size() == 2 || !letter || flags_[letter->row].value() == Flag::Value::none)
         return unknown(flags_, typed, command_);
+    // "-npp", which nobody means as a number of ranks.
+    const bool is_misspelt = flags_[letter->row].metavar == "N" &&
+                             std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+    if (is_misspelt) return unknown(flags_, typed, command_);
     return Named{letter->row, letter->name, word.substr(2)};
 }
 

@@ -210,6 +210,11 @@ cli::Rows<ParsedDeepspeed> deepspeed_refused_flags() {
           .metavar = "ARGS",
           .group = native,
           .refused = "there is no launcher underneath that could take them"}},
+        {{.names = "--comment --account",
+          .metavar = "TEXT",
+          .group = native,
+          .refused =
+              "for Slurm's job: give it to sbatch or salloc, in whose job dtrun then starts"}},
         {{.names = "--autotuning",
           .metavar = "MODE",
           .group = native,

@@ -36,6 +36,7 @@ struct TorchrunArgs {
     std::optional<bool> is_host;                                       ///< --rdzv-conf is_host
     std::optional<std::chrono::milliseconds> join_timeout, last_call;  ///< likewise
     std::vector<std::string> unforwarded;  ///< --signals-to-handle that dtrun does not forward
+    std::vector<std::string> unused_conf;  ///< keys of --rdzv-conf that say nothing to dtrun
 };
 
 struct ParsedTorchrun : cli::ParsedRun {

@@ -79,7 +79,7 @@ std::optional<bool> to_bool(string_view text) {
     return std::nullopt;
 }
 
-/// One of --rdzv-conf; most have no effect.
+/// One of --rdzv-conf; most have no effect, and are told.
 Result<void> set_conf_item(ParsedTorchrun& parsed, string_view key, string_view value) {
     if (key == "is_host") {
         parsed.own.is_host = to_bool(value);
@@ -87,7 +87,10 @@ Result<void> set_conf_item(ParsedTorchrun& parsed, string_view key, string_view 
         return fail(Errc::invalid_input, "{}: '{}' is neither true nor false", key, value);
     }
     const bool is_last_call = key == "last_call_timeout";
-    if (key != "join_timeout" && key != "timeout" && !is_last_call) return {};
+    if (key != "join_timeout" && key != "timeout" && !is_last_call) {
+        parsed.own.unused_conf.emplace_back(key);
+        return {};
+    }
     const auto least = is_last_call ? std::chrono::milliseconds(0) : cli::kTimeoutMin;
     const auto time = cli::parse_seconds(value, least, cli::kTimeoutMax);
     if (!time) return fail(time.error(), "{}", key);
@@ -101,6 +104,7 @@ Result<void> set_conf_item(ParsedTorchrun& parsed, string_view key, string_view 
 
 /// Reads k=v,k=v.
 Result<void> set_conf(ParsedTorchrun& parsed, string_view value) {
+    parsed.own.unused_conf.clear();
     if (trim(value).empty()) return {};
     for (const string_view item : split(value, ',')) {
         const std::size_t equals = item.find('=');
@@ -250,7 +254,7 @@ cli::Rows<ParsedTorchrun> rendezvous_flags() {
           .help =
               "join_timeout and timeout are --start-timeout, join_timeout of an elastic job is "
               "--elastic-timeout; is_host and last_call_timeout: where nodes meet by themselves; "
-              "others have no effect"},
+              "others have no effect, and are told"},
          set_conf},
         {{.names = "--master-addr",
           .metavar = "HOST",

@@ -68,6 +68,11 @@ void add_notes(const TorchrunArgs& words, std::vector<std::string>& notes,
             fmt::format("{} {} no effect: dtrun brings the ranks together itself, on an address "
                         "and a free port of its own choice",
                         join_names(given), given.size() == 1 ? "has" : "have"));
+    if (!words.unused_conf.empty())
+        notes.push_back(fmt::format(
+            "--rdzv-conf: {} {} no effect; --start-timeout, --elastic-timeout and "
+            "--heartbeat-timeout say how long dtrun waits",
+            join_names(words.unused_conf), words.unused_conf.size() == 1 ? "has" : "have"));
     if (!words.unforwarded.empty())
         notes.push_back(fmt::format("--signals-to-handle: dtrun does not forward {}",
                                     join_names(words.unforwarded)));

@@ -329,6 +329,8 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
          "U+00A0; write python3 train.py"},
         {"-np 2 A\uff1d1 p",
          "'A\uff1d1' is taken for the program: \uff1d is not the keyboard's =; write A=1"},
+        {"-npp 2 p", "unknown option -npp; did you mean -np?"},
+        {"-nP 2 p", "unknown option -nP; did you mean -np?"},
         {"--gpuss 1 p", "unknown option --gpuss; see dtrun --help"},  // --gpus is no flag either
         {"--hotss a p", "unknown option --hotss; did you mean --hosts?"},
         {"\u2014np 2 p",

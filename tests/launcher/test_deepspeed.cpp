@@ -180,6 +180,9 @@ TEST_CASE("DeepSpeed's mistakes are answered with what would be right", "[launch
         {"--num_nodes 3:2 t.py", "--num_nodes: '3:2' is neither N nor MIN:MAX, of at least 1"},
         {"--hosts a:2,b:2 --reset-limit 3 t.py",
          "--reset-limit is for elastic jobs: write --elastic_training, and name the hosts"},
+        {"--account=lab t.py",
+         "--account is refused: for Slurm's job: give it to sbatch or salloc, in whose job dtrun "
+         "then starts"},
         {"--launcher_args=-x t.py",
          "--launcher_args is refused: there is no launcher underneath that could take them"},
         {"--autotuning run t.py",

@@ -226,6 +226,11 @@ TEST_CASE("Strings about the meeting are accepted with one note", "[launcher][to
     CHECK(torch_warnings("--standalone --rdzv-endpoint h:29400 --rdzv-id x t.py").empty());
     CHECK(torch_options("--standalone --rdzv-id x t.py").run_id.empty());
     CHECK(torch_options("--standalone t.py").transport == Transport::local);
+    CHECK(torch_warnings("--rdzv-conf join_timeout=3,timeout=3,last_call_timeout=1,is_host=1 t.py")
+              .empty());
+    CHECK(torch_warnings("--rdzv-conf read_timeout=60,store_type=tcp t.py") ==
+          Strings{"--rdzv-conf: read_timeout and store_type have no effect; --start-timeout, "
+                  "--elastic-timeout and --heartbeat-timeout say how long dtrun waits"});
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGUSR1 t.py").empty());
     CHECK(torch_warnings("--signals-to-handle SIGTERM,SIGALRM t.py") ==
           Strings{"--signals-to-handle: dtrun does not forward SIGALRM"});

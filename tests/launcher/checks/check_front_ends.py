@@ -263,7 +263,7 @@ def main():
         assert len(flags) > 20, flags
         taken, refused = check("deepspeed", flags, hostfile)
         print(f"deepspeed: {taken} spellings taken, refused: {sorted(refused)}")
-        assert refused <= {"no_ssh", "launcher_args", "bind_cores_to_rank", "bind_core_list", "autotuning",
+        assert refused <= {"no_ssh", "launcher_args", "comment", "account", "bind_cores_to_rank", "bind_core_list", "autotuning",
                            "elastic_training", "min_elastic_nodes", "max_elastic_nodes"}, refused
     finally:
         os.remove(hostfile)
