@@ -359,6 +359,7 @@ int main(int argc, char** argv) {
     open_standard_streams();
     keep_freed_memory();
     ::signal(SIGPIPE, SIG_IGN);
+    hear_signals();
     exit_at_ending_signals();
     std::vector<std::string> environment = own_environment();
     if (argc < 1) return cli::complain({Errc::invalid_input, "no argv[0]"});

@@ -56,6 +56,13 @@ void hand_over(int signal) {
 
 }  // namespace
 
+void hear_signals() {
+    sigset_t none;
+    ::sigemptyset(&none);
+    if (is_ignored(SIGCHLD)) ::signal(SIGCHLD, SIG_DFL);
+    ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
 void exit_at_unheard_signals() {
     for (std::size_t i = 0; i < kEnding.size(); ++i) {
         struct sigaction action {};
@@ -87,10 +94,7 @@ void exit_at_ending_signals() {
 EndingSignals::EndingSignals(Children children) {
     sigset_t held;
     ::sigemptyset(&held);
-    if (children == Children::watched) {
-        ::sigaddset(&held, SIGCHLD);
-        if (is_ignored(SIGCHLD)) ::signal(SIGCHLD, SIG_DFL);  // else no child is ever told of
-    }
+    if (children == Children::watched) ::sigaddset(&held, SIGCHLD);
     for (const int number : kEnding)
         if (!is_ignored(number)) ::sigaddset(&held, number);
     ::pthread_sigmask(SIG_BLOCK, &held, &before_);

@@ -7,6 +7,11 @@
 
 namespace dtrun {
 
+/// Undoes what a caller may have left that keeps a program from hearing of its children, or of its user: blocked signals,
+/// as Slurm's and MPI's launchers leave SIGCHLD for what they start, and an ignored SIGCHLD, with which nobody is told
+/// how a child has ended. Other ignored signals stay so, as `nohup` wants it.
+void hear_signals();
+
 /// From now on a signal that would end this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT, unless ignored) ends
 /// it with exit code 128+n and a line that says so, as dtrun ends once there is more to end.
 void exit_at_ending_signals();

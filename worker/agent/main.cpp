@@ -3,6 +3,7 @@
 #include "base/freed_memory.h"
 #include "base/log.h"
 #include "base/own_program.h"
+#include "base/process/ending_signals.h"
 #include "base/strings.h"
 #include "base/system_floor.h"
 #include "worker/agent/demo_rank.h"
@@ -58,6 +59,7 @@ int sweep(const std::string& job, std::uint64_t agent) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    dtrun::hear_signals();
     dtrun::agent::take_name(argc, argv);
     std::string word;
     std::optional<long long> handed_on;  // a descriptor

@@ -16,10 +16,17 @@ def heed_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(*words, stdin=subprocess.DEVNULL):
+def hear_nothing():
+    """As launchers leave what they start: Slurm's and MPI's block SIGCHLD, and some supervisors ignore it."""
+    heed_signals()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1})
+
+
+def start(*words, stdin=subprocess.DEVNULL, before=heed_signals):
     name, value = MARK.split("=")
     return subprocess.Popen([DTRUN, *words], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**os.environ, name: value}, preexec_fn=heed_signals)
+                            env={**os.environ, name: value}, preexec_fn=before)
 
 
 def wait_until(condition):
@@ -71,6 +78,26 @@ def check_wrapper(script, *, ends, code, interrupt=False):
     wait_until(lambda: not marked(ends))  # the kernel ends it after kill() has returned
 
 
+def check_deaf_caller():
+    """Whatever signals dtrun, or an agent, was started to be deaf to: ends of children are told, and it can be ended."""
+    deaf = "sh -c 'exec env --block-signal=CHLD --block-signal=TERM sh -c \"$1\"'"
+    gone = "sh -c 'trap \"\" CHLD; exec sh -c \"$1\"'"
+    for words in (["sh", "-c", "exit 3"], ["--ssh-command", deaf, "-H", "n01", "sh", "-c", "exit 3"],
+                  ["--ssh-command", gone, "-H", "n01", "sh", "-c", "exit 3"]):
+        dtrun = start(*words, before=hear_nothing)
+        out, err = dtrun.communicate(timeout=LIMIT_S)
+        assert dtrun.returncode == 3, (words, dtrun.returncode, out, err)
+    dtrun = start("-d", "/nosuch/program", before=hear_nothing)
+    out, err = dtrun.communicate(timeout=LIMIT_S)
+    assert dtrun.returncode == 127, (dtrun.returncode, out, err)
+    dtrun = start("-np", "1", "sh", "-c", "grep -E '^Sig(Blk|Ign)' /proc/self/status; exec sleep 775", before=hear_nothing)
+    assert [dtrun.stdout.readline().split()[1] for _ in range(2)] == ["0" * 16] * 2
+    dtrun.send_signal(signal.SIGTERM)
+    dtrun.communicate(timeout=LIMIT_S)
+    assert dtrun.returncode == 143, dtrun.returncode
+    wait_until(lambda: not marked("775"))
+
+
 def check_inner_launcher():
     """Ranks within which another launcher has sent torch to an address where nobody serves it."""
     dtrun = start("-np", "2", "sh", "-c", "MASTER_PORT=24001 sh -c 'trap \"\" INT; echo there; sleep 1; :'; :")
@@ -84,6 +111,7 @@ def check_inner_launcher():
 
 def main():
     check_early_signal()
+    check_deaf_caller()
     check_inner_launcher()
     check_wrapper("exec sleep 771", ends="771", code=201)
     check_wrapper("exec sleep 772", ends="772", code=130, interrupt=True)
