@@ -50,12 +50,15 @@ std::string list_of(const std::vector<JobSocket>& jobs) {
 
 std::vector<std::string> control_folders(std::string_view runtime_dir, std::string_view home) {
     std::vector<std::string> folders;
-    if (runtime_dir.starts_with('/')) folders.push_back(std::string(runtime_dir) + "/dtrun");
     folders.push_back(fmt::format("/tmp/dtrun-{}", ::geteuid()));
     // Other machines may have the same home directory; a name would be too long for a socket's path.
     const auto boot = read_file("/proc/sys/kernel/random/boot_id");
     if (home.starts_with('/') && boot)
         folders.push_back(fmt::format("{}{}{}", home, kInHome, boot->substr(0, kBootDigits)));
+    const bool is_of_session = runtime_dir.starts_with("/run/user/");
+    if (runtime_dir.starts_with('/'))
+        folders.insert(is_of_session ? folders.end() : folders.begin(),
+                       std::string(runtime_dir) + "/dtrun");
     return folders;
 }
 

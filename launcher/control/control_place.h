@@ -13,7 +13,8 @@ namespace dtrun::control {
 
 /// Folders in which control sockets of our user's jobs may be, the preferred one first: dtrun/ in
 /// XDG_RUNTIME_DIR, where that is set; /tmp/dtrun-UID, which somebody else may have made before; and one in the
-/// home directory that is this machine's, until it is booted again.
+/// home directory that is this machine's, until it is booted again. An XDG_RUNTIME_DIR of logind (/run/user/UID) comes
+/// last: it is emptied when the user's last session ends, which a job in a batch system's hands, or under nohup, outlives.
 /// \param runtime_dir  XDG_RUNTIME_DIR, or empty. \param home  HOME, or empty
 std::vector<std::string> control_folders(std::string_view runtime_dir, std::string_view home);
 

@@ -180,12 +180,19 @@ TEST_CASE("a socket that is taken away waits for nobody who comes just then", "[
 
 TEST_CASE("somebody else's folder in /tmp does not hide a user's jobs", "[launcher][look]") {
     using namespace control;
-    const auto folders = control_folders("/run/user/7", "/home/u");
+    const auto folders = control_folders("/site/run", "/home/u");
     REQUIRE(folders.size() == 3);
-    CHECK(folders[0] == "/run/user/7/dtrun");
+    CHECK(folders[0] == "/site/run/dtrun");
     CHECK(folders[1] == fmt::format("/tmp/dtrun-{}", ::geteuid()));
     CHECK(folders[2].starts_with("/home/u/.cache/dtrun/run-"));
     CHECK(control_folders("", "").size() == 1);
+}
+
+TEST_CASE("jobs are found after the session in which they were started", "[launcher][look]") {
+    const auto folders = control::control_folders("/run/user/7", "/home/u");
+    REQUIRE(folders.size() == 3);
+    CHECK(folders[0] == fmt::format("/tmp/dtrun-{}", ::geteuid()));
+    CHECK(folders[2] == "/run/user/7/dtrun");
 }
 
 TEST_CASE("equal stacks are one block under their ranks, and Python comes first",
