@@ -315,6 +315,18 @@ TEST_CASE("directories that no agent holds any more are swept, and no others", "
     CHECK(sweep_directories(directory.path() + "/none") == 0);
 }
 
+TEST_CASE("what jobs need for long is not where logind deletes it when its user logs out",
+          "[process_tree]") {
+    const std::string made = make_directory(directory_prefix("feedbeef", 1)).value();
+    CHECK(made.starts_with("/tmp/"));
+    const std::string shared =
+        make_directory(directory_prefix("feedbeef", 1), kMemoryParents).value();
+    CHECK(shared.starts_with("/dev/shm/"));
+    CHECK(clean_directories("feedbeef", 1) == 2);
+    remove_directory(made);
+    remove_directory(shared);
+}
+
 TEST_CASE("an agent holds its directories until it removes them", "[process_tree]") {
     const std::string made = make_directory(directory_prefix("feedbeef", 1)).value();
     const std::string parent = made.substr(0, made.rfind('/'));

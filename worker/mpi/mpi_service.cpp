@@ -70,7 +70,7 @@ asio::awaitable<Result<void>> MpiService::prepare(const std::string& program) {
 /// machine would otherwise have segments of the same name.
 Result<void> MpiService::make_directory() {
     if (!directory_.empty()) return {};
-    auto made = ranks::make_directory(options_.directory_prefix);
+    auto made = ranks::make_directory(options_.directory_prefix, ranks::kMemoryParents);
     if (!made) return fail(made.error(), "MPI");
     directory_ = std::move(*made);
     in_memory_ = directory_.starts_with("/dev/shm");

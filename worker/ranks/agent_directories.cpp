@@ -91,14 +91,16 @@ void AgentDirectories::clean() noexcept {
     }
 }
 
-Result<std::string> make_directory(const std::string& prefix) {
-    for (const char* const parent : kDirectoryParents) {
+Result<std::string> make_directory(const std::string& prefix,
+                                   const std::array<const char*, 2>& parents) {
+    for (const char* const parent : parents) {
         auto [path, held] = make_held(fmt::format("{}/{}XXXXXX", parent, prefix));
         if (path.empty()) continue;
         agent_directories().add(path, std::move(held));
         return path;
     }
-    return fail(Errc::internal, "no directory in /dev/shm or /tmp: {}", std::strerror(errno));
+    return fail(Errc::internal, "no directory in {} or {}: {}", parents[0], parents[1],
+                std::strerror(errno));
 }
 
 void remove_directory(const std::string& directory) {

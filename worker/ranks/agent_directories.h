@@ -31,11 +31,18 @@ private:
 /// The one of this process and of those that it forks.
 AgentDirectories& agent_directories();
 
-/// Where agents make their directories: in memory, if that can be used.
-inline constexpr std::array kDirectoryParents{"/dev/shm", "/tmp"};
+/// Where agents make their directories, and whoever cleans up looks for what they have left.
+inline constexpr std::array kDirectoryParents{"/tmp", "/dev/shm"};
+/// Of ranks that share memory there.
+inline constexpr std::array kMemoryParents{"/dev/shm", "/tmp"};
 
-/// Makes one, for this user alone, and holds it: as long as this process lives nobody sweeps it. \param prefix  as directory_prefix() makes it. Errc: internal
-Result<std::string> make_directory(const std::string& prefix);
+/// Makes one, for this user alone, and holds it: as long as this process lives nobody sweeps it, nor does systemd-tmpfiles.
+/// \param prefix   as directory_prefix() makes it
+/// \param parents  in which it may be, the preferred one first. /dev/shm is none for what is needed for long: logind
+///                 (RemoveIPC) deletes what its users have there when they have logged out, while batch jobs of theirs run
+/// Errc: internal
+Result<std::string> make_directory(const std::string& prefix,
+                                   const std::array<const char*, 2>& parents = kDirectoryParents);
 /// Deletes it with everything inside.
 void remove_directory(const std::string& directory);
 
