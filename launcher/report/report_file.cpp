@@ -39,6 +39,10 @@ Result<ReportFile> ReportFile::open(const std::string& path, const std::string& 
     if (path == "-")
         return fail(Errc::invalid_input,
                     "'-' is no file: what ranks print goes to standard output");
+    // Also by a link of /proc, as bash's >(…) is one.
+    struct stat meant {};
+    if (::stat(path.c_str(), &meant) == 0 && !S_ISREG(meant.st_mode) && !S_ISDIR(meant.st_mode))
+        return fail(Errc::invalid_input, "{}: it is no file that can be replaced", path);
     const auto real = follow(path);
     if (!real) return fail(real.error(), "{}", path);
     ReportFile file;
@@ -56,8 +60,6 @@ Result<ReportFile> ReportFile::open(const std::string& path, const std::string& 
         ::fstatat(file.folder_.get(), file.name_.c_str(), &found, AT_SYMLINK_NOFOLLOW) == 0;
     if (!is_there && errno != ENOENT) return file.failed(errno);
     if (is_there && S_ISDIR(found.st_mode)) return file.failed(EISDIR);
-    if (is_there && !S_ISREG(found.st_mode))
-        return fail(Errc::invalid_input, "{}: it is no file that can be replaced", path);
     // In /tmp and its like nobody may replace what belongs to others.
     const uid_t us = ::geteuid();
     const bool is_sticky =

@@ -206,6 +206,9 @@ Result<void> check_ready(std::string_view line) {
 
 namespace {
 
+constexpr const char* kStartUpFiles =
+    ".bashrc, .bash_profile, .profile, .zshenv, .cshrc, config.fish";
+
 /// Why a command has ended without a word of ours.
 asio::awaitable<Error> failure_to_start(Channel& channel, std::string last_said) {
     const std::string ending = co_await describe_ending(channel);
@@ -214,10 +217,10 @@ asio::awaitable<Error> failure_to_start(Channel& channel, std::string last_said)
     if (!last_said.empty()) last_said = ": " + cut(last_said);
     Error error{Errc::internal, fmt::format("the agent did not start: {}{}", ending, last_said)};
     if (!spoke)
-        error.message +=
+        error.message += fmt::format(
             "; the login shell has ended before: look for exit, set -e or a command that fails in "
-            "its "
-            "start-up files there (.bashrc, .bash_profile, .profile, .zshenv, .cshrc, config.fish)";
+            "its start-up files there ({})",
+            kStartUpFiles);
     co_return error;
 }
 
@@ -241,6 +244,12 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
             Error why = co_await failure_to_start(channel, std::move(last_said));
             co_return std::unexpected(std::move(why));
         }
+        const bool is_mute = last_said.empty() && copy == nullptr;
+        if (!line && is_mute && line.error().code == Errc::timed_out)
+            co_return fail(line.error(),
+                           "{} (not a word of its login shell, which may wait in its start-up "
+                           "files there, or have become another shell in them: {})",
+                           doing, kStartUpFiles);
         if (!line && last_said.empty()) co_return fail(line.error(), "{}", doing);
         if (!line)
             co_return fail(line.error(), "{} (its login shell has said: {})", doing,

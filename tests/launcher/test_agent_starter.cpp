@@ -113,7 +113,10 @@ TEST_CASE("a login shell that ends before the agent is told with its start-up fi
 TEST_CASE("it is told what a host was doing that did not answer", "[agent]") {
     const TestAgent agent;
     constexpr std::chrono::milliseconds kShort(100);
-    CHECK_THAT(greet("read -r never", kShort).error, Catch::StartsWith("starting the agent"));
+    // A login shell that has become another one, which reads its commands from us.
+    CHECK_THAT(greet("exec sh", kShort).error,
+               Catch::StartsWith("starting the agent (not a word of its login shell") &&
+                   Catch::Contains(".bashrc") && Catch::EndsWith("): no answer"));
     CHECK_THAT(greet(kWantedLine + "read -r never", kShort).error,
                Catch::StartsWith("copying the agent"));
     CHECK(greet(kWantedLine + "echo dtrun-agent-failed no room").error == "no room");

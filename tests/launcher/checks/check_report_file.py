@@ -162,7 +162,7 @@ def check_place():
     os.mkdir(FOLDER + "/shut", 0o500)
     os.symlink("there.json", FOLDER + "/link.json")
     refused = {"-": "'-' is no file", "nosuch/end.json": "No such file or directory", ".": "Is a directory", "shut/": "Is a directory",
-               "pipe": "no file that can be replaced", "/dev/null": "no file that can be replaced",
+               "pipe": "no file that can be replaced", "/dev/null": "no file that can be replaced", "/dev/stdout": "no file that can be replaced",
                "x" * 300: "File name too long", "%x": "'%x' stands for nothing"}
     if os.geteuid() != 0:
         refused["shut/end.json"] = "Permission denied"
