@@ -189,6 +189,13 @@ Lines by_relays(Lines words) {
     return in_tree(std::move(words));
 }
 
+/// Six log-ins, one after the other, take a busy machine more than the usual minute.
+RunOptions patient() {
+    RunOptions options;
+    options.timeout = milliseconds(180'000);
+    return options;
+}
+
 TEST_CASE("relays that have a key log in to the hosts behind them", "[cluster][tree][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const KeysOnRelays keys(cluster);
@@ -196,7 +203,7 @@ TEST_CASE("relays that have a key log in to the hosts behind them", "[cluster][t
         const LoginsByRelays logins(cluster);
         Lines words = options;
         words.insert(words.end(), {"sh", "-c", "echo rank $DTRUN_RANK on $DTRUN_HOST"});
-        const Finished done = cluster.dtrun(by_relays(words));
+        const Finished done = cluster.dtrun(by_relays(words), patient());
         INFO(done.err);
         CHECK(done.exit_code == 0);
         CHECK(by_rank(done.out).size() == 12);
@@ -247,7 +254,7 @@ TEST_CASE("Ctrl-C ends hosts to which relays have logged in", "[cluster][tree]")
 TEST_CASE("where relays have no key the head logs in to all hosts", "[cluster][tree]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const LoginsByRelays logins(cluster);
-    const Finished done = cluster.dtrun(by_relays({"true"}));
+    const Finished done = cluster.dtrun(by_relays({"true"}), patient());
     INFO(done.err);
     CHECK(done.exit_code == 0);
     CHECK(logins.so_far() == 0);
@@ -266,7 +273,7 @@ TEST_CASE("relays get the keys of ssh-agent when that is asked for, and not else
         Lines words{"ssh-agent", "sh", "-c", "ssh-add -q && exec \"$@\"", "sh", Cluster::program()};
         const Lines rest = by_relays(options);
         words.insert(words.end(), rest.begin(), rest.end());
-        return cluster.run("head", words);
+        return cluster.run("head", words, patient());
     };
     {
         const LoginsByRelays logins(cluster);
