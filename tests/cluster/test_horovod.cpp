@@ -30,6 +30,9 @@ Finished run_horovod(Cluster& cluster, Lines words, const std::string& program,
     return cluster.dtrun(std::move(words), horovod_options(std::move(environment)));
 }
 
+/// Within which a job ends that has no more to wait for, also on a busy machine. Where Horovod decides it takes 30 s.
+constexpr double kEndSeconds = 25;
+
 /// When a rank printed `word`, in seconds of the epoch; 0 if it did not.
 double time_of(const Finished& done, int rank, std::string_view word) {
     const auto printed = by_rank(done.out);
@@ -128,7 +131,7 @@ TEST_CASE("a rank that dies before hvd.init() ends the job with MPI as well",
           "[cluster][frameworks][horovod][mpi][only-long]") {
     const Ended ended = goes_wrong("dies", kWithMpi);
     INFO(ended.done.out << ended.done.err);
-    CHECK(ended.seconds < 5);
+    CHECK(ended.seconds < kEndSeconds);
     CHECK(ended.done.exit_code == 3);
     CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("exited with code 3"));
 }
@@ -159,7 +162,7 @@ TEST_CASE("a rank that fails before hvd.init() ends the job at once, with its co
           "[cluster][frameworks][horovod]") {
     const Ended ended = goes_wrong("dies");
     INFO(ended.done.out << ended.done.err);
-    CHECK(ended.seconds < 5);
+    CHECK(ended.seconds < kEndSeconds);
     CHECK(ended.done.exit_code == 3);
     CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("exited with code 3"));
     CHECK_THAT(ended.done.err, Contains("hvd.init()"));
@@ -169,7 +172,7 @@ TEST_CASE("an import that fails on one host is reported with its traceback",
           "[cluster][frameworks][horovod][only-long]") {
     const Ended ended = goes_wrong("import");
     INFO(ended.done.out << ended.done.err);
-    CHECK(ended.seconds < 5);
+    CHECK(ended.seconds < kEndSeconds);
     CHECK(ended.done.exit_code == 1);
     CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("ModuleNotFoundError"));
 }
@@ -178,7 +181,7 @@ TEST_CASE("a rank that ends well without ever calling hvd.init() is named",
           "[cluster][frameworks][horovod][only-long]") {
     const Ended ended = goes_wrong("leaves");
     INFO(ended.done.out << ended.done.err);
-    CHECK(ended.seconds < 5);
+    CHECK(ended.seconds < kEndSeconds);
     CHECK(ended.done.exit_code != 0);
     CHECK_THAT(ended.done.err, Contains("rank 2 on s3") && Contains("hvd.init()"));
 }
@@ -187,7 +190,7 @@ TEST_CASE("a rank that was told another world size ends the job, and the reason 
           "[cluster][frameworks][horovod][only-long]") {
     const Ended ended = goes_wrong("size");
     INFO(ended.done.out << ended.done.err);
-    CHECK(ended.seconds < 5);
+    CHECK(ended.seconds < kEndSeconds);
     CHECK(ended.done.exit_code == 128 + 6);
     CHECK_THAT(ended.done.err, Contains("rank 2 counts 4 ranks, but the job has 3"));
 }

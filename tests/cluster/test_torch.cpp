@@ -34,8 +34,8 @@ Shape shape() {
     return long_form() ? Shape{"s1:2,s2:2,s3:2,s4:2", 8} : Shape{"s1:2,s2:1,s3:1", 4};
 }
 
-/// What is promised for the end of a job in which one rank has gone wrong.
-constexpr double kEndSeconds = 5;
+/// Within which a job ends in which one rank has gone wrong, also on a busy machine; torch itself waits for half an hour.
+constexpr double kEndSeconds = 25;
 
 std::string script(const std::string& name) {
     return std::string(DTRUN_CLUSTER_DIR) + "/frameworks/" + name;
@@ -114,7 +114,7 @@ Ended goes_wrong(const std::string& python, const std::string& how, const std::s
     words.insert(words.begin(), {"-H", "s1,s2,s3"});
     Ended ended;
     const Lines program{python, script("torch_goes_wrong.py"), how, "2"};
-    ended.done = run_torch(cluster, words, program, {}, milliseconds(30'000));
+    ended.done = run_torch(cluster, words, program);
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::vector<double> began = times_of(ended.done.out, event);
     REQUIRE_FALSE(began.empty());

@@ -66,11 +66,11 @@ def works():
 
 
 def errors():
-    run(3, "absent", has=["^said: .*not all 3 ranks have come within 0.5 s: rank 1 missing"])
+    run(3, "absent", has=["^said: .*not all 3 ranks have come within 0.5 s: ranks? (0, )?1(, 2)? missing"])
     over = ["^said: oneccl: .*abort\\(\\) was called$", "^after: .*cannot be used again.* gloo$"]
-    run(2, "operation", has=over, within=20)
-    run(2, "messages", has=over, within=20)
-    run(2, "killed", code=137, oks=1, has=over, options=["--keep-going"], within=20)
+    run(2, "operation", has=over)
+    run(2, "messages", has=over)
+    run(2, "killed", code=137, oks=1, has=over, options=["--keep-going"])
 
 
 probe = subprocess.run([RANKS, "probe", PLUGIN], env=environment(), stdout=subprocess.PIPE, text=True,

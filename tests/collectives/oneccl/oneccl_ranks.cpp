@@ -26,9 +26,11 @@ Result<void> aborts(const Rank& rank, const std::string& how) {
     if (auto met = (*group)->run(op::barrier()); !met) return met;
     if (rank.rank() == 1) {
         if (how == "killed") std::raise(SIGKILL);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1'000));
+        // It stays until the others have ended theirs.
+        const std::vector<std::string> ended{"the others have ended"};
+        const auto told = rank.spec_of_all("all").store->get(ended, std::chrono::seconds(60));
         (*group)->abort();
-        return {};
+        return told ? Result<void>{} : std::unexpected(told.error());
     }
     std::vector<float> data(300'000);
     std::thread other([&] {
@@ -47,6 +49,8 @@ Result<void> aborts(const Rank& rank, const std::string& how) {
     other.join();
     if (done) return fail(Errc::internal, "it has ended");
     std::printf("said: %s\n", done.error().message.c_str());
+    const KeyStore::Pair ended{"the others have ended", ""};
+    if (auto set = rank.spec_of_all("all").store->set({&ended, 1}); !set) return set;
     group->reset();
     const Availability after = rank.backend().probe();
     if (after.available) return fail(Errc::internal, "available after abort()");

@@ -117,14 +117,14 @@ class HorovodTest(unittest.TestCase):
 
     def test_a_rank_that_comes_late_aborts_nobody(self):
         hosts = self.hosts(2, 1)
-        early = [hosts.start(rank, "meets", GLOO_TIMEOUT_SECONDS=5) for rank in (0, 2)]
+        limit = 10  # in which Gloo has to connect once all are there, too
+        early = [hosts.start(rank, "meets", GLOO_TIMEOUT_SECONDS=limit) for rank in (0, 2)]
         self.wait_for(lambda: len(hosts.waits()) == 2)
         self.assertEqual(sorted((rank, what) for rank, _, what in hosts.waits()),
                          [("0", "all ranks to call hvd.init()"),
                           ("2", "all ranks to call hvd.init()")])
-        time.sleep(8)
-        self.assertGreater(min(ms for _, ms, _ in hosts.waits()), 7_000)
-        late = hosts.start(1, "meets", GLOO_TIMEOUT_SECONDS=5)
+        self.wait_for(lambda: min(ms for _, ms, _ in hosts.waits()) > 1_000 * limit + 1_000)
+        late = hosts.start(1, "meets", GLOO_TIMEOUT_SECONDS=limit)
         for process in (*early, late):
             self.assertIn("met after", end_of(process))
 
@@ -143,10 +143,8 @@ class HorovodTest(unittest.TestCase):
     def test_a_rank_of_another_host_or_of_none_is_refused(self):
         for rank, why in ((2, "runs on another host"), (7, "has 3 ranks")):
             hosts = self.hosts(2, 1)
-            started = time.monotonic()
             process = hosts.start(0, "meets", RANK=rank, SIZE=8 if rank == 7 else 3)
             self.assertIn("HTTP", end_of(process, status=-6))
-            self.assertLess(time.monotonic() - started, 20)
             said = hosts.close()
             self.assertEqual(said.count(why), 1, said)
 

@@ -176,6 +176,7 @@ class StoreTest(unittest.TestCase):
         store.set_timeout(SHORT)
         with self.assertRaises(RuntimeError):
             store.get("never")
+        store.set_timeout(LONG)
         store.set("never", "at last")
         self.assertEqual(store.get("never"), b"at last")
         self.assertEqual(self.server.waits(), [])
