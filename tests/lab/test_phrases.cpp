@@ -171,6 +171,8 @@ TEST_CASE("what dtrun has said is told in Chinese, what others have printed is n
     CHECK(told_in(kChinese, "  | no results were printed") == "  | no results were printed");
     CHECK(told_in(kChinese, "a. Its last lines:\nno results were printed") ==
           "a。程序最后的输出：\nno results were printed");
+    CHECK(told_in(kChinese, "  hint: there is no a.py; ranks run in /tmp") ==
+          "  提示：没有 a.py；进程在 /tmp 中运行");
     CHECK(told_in(kChinese, "").empty());
     CHECK(fact_in(kChinese, "shared memory and tcp over eth0 (10.0.0.1)") ==
           "共享内存与 TCP（eth0 (10.0.0.1)）");
