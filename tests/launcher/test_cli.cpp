@@ -350,7 +350,7 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"--plan json p", "--plan: write --plan=json (or -- before a program of that name)"},
         {"--min-np 1 --standby 4 p",
          "--standby: write --standby=4 (or -- before a program of that name)"},
-        {"-np2x p", "-n: 'p2x' is not a whole number from 1 to 16777216"},
+        {"-np2x p", "unknown option -np2x; see dtrun --help"},
         {"'echo hi; hostname'",
          "'echo hi; hostname' is a line for a shell, not a program: write sh -c 'echo hi; "
          "hostname'"},
