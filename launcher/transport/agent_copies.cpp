@@ -79,25 +79,16 @@ asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, const AgentRequest& re
     const auto executor = co_await asio::this_coro::executor;
     const std::string name = request.home + " " + request.wants.machine;
     AgentCopies::Home& home = copies.homes_.try_emplace(name, executor).first->second;
-    const bool is_first = ++copies.asked_ == 1;
-    if (copies.second_) copies.second_->cancel();
     if (home.copying) waits();
     while (home.copying) co_await home.changed.async_wait(use_tuple);
     if (home.stored) co_return false;
     home.copying = true;
     home_ = &home;
-    if (is_first && request.carries && copies.hands_on()) co_await copies.wait_for_second();
     co_return true;
 }
 
 void HomeTurn::stored() {
     if (home_ != nullptr) home_->stored = true;
-}
-
-asio::awaitable<void> AgentCopies::wait_for_second() {
-    const auto executor = co_await asio::this_coro::executor;
-    second_ = std::make_unique<Timer>(executor, Timer::clock_type::now() + kSecondLimit);
-    co_await second_->async_wait(use_tuple);
 }
 
 HomeTurn::~HomeTurn() {
@@ -106,15 +97,14 @@ HomeTurn::~HomeTurn() {
     home_->changed.cancel();
 }
 
-/// One that gives to nobody, so that the whole of a link is for each copy: hosts form a line, and what has all of it is at
-/// the front. Where the line is so long that its end would hear late of the front, one that gives to one already. Those
-/// that two could not fetch from are not asked again. Who fetches without Python is sent to one that has all of it.
+/// One that has all of it; else one that is near to such a one, so that few hosts lie between. Those that two could not
+/// fetch from are not asked again. Who fetches without Python has little time, and is sent to one that has all of it.
 AgentCopies::Giver* AgentCopies::find_giver(const HostWants& wants, bool carries) {
-    const auto rank = [](const Giver& giver) { return std::pair(giver.takers, giver.depth); };
+    const auto rank = [](const Giver& giver) { return std::pair(giver.depth, giver.takers); };
     Giver* found = nullptr;
     for (Giver& giver : givers_) {
         if (giver.wants != wants || giver.takers == kTakersMax ||
-            giver.failures >= kGiverFailuresMax || giver.depth >= (carries ? kDepthMax : 1))
+            giver.failures >= kGiverFailuresMax || (!carries && giver.depth > 0))
             continue;
         if (found == nullptr || rank(giver) < rank(*found)) found = &giver;
         if (rank(*found) == std::pair(0u, 0u)) break;

@@ -57,9 +57,6 @@ public:
     static constexpr unsigned kFewHosts = 4;   ///< that get all of their copies from this machine
     static constexpr unsigned kOwnMax = 2;     ///< copies that this machine sends at once
     static constexpr unsigned kTakersMax = 2;  ///< of a host that hands on, at once
-    static constexpr unsigned kDepthMax = 32;  ///< hosts through which passed on bytes come
-    /// How long the first host waits for another one to ask, which tells whether they have one home.
-    static constexpr std::chrono::milliseconds kSecondLimit{100};
 
 private:
     friend class HomeTurn;
@@ -77,7 +74,6 @@ private:
     Giver* find_giver(const HostWants& wants, bool carries);
     bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kFailuresMax; }
     void slot_is_free();
-    asio::awaitable<void> wait_for_second();
 
     struct Home {
         explicit Home(const asio::any_io_executor& executor)
@@ -88,8 +84,6 @@ private:
     };
     std::map<HostWants, AgentCopy> copies_;
     std::map<std::string, Home> homes_;  ///< by their names and the machine
-    unsigned asked_ = 0;                 ///< hosts that have named their homes
-    std::unique_ptr<Timer> second_;      ///< cancelled when another one has
     std::string word_;         ///< by which givers know hosts of the job; empty: nobody hands on
     std::list<Giver> givers_;  ///< stay where they are
     unsigned own_ = 0;         ///< copies that this machine sends
@@ -106,7 +100,7 @@ public:
     HomeTurn(const HomeTurn&) = delete;
     HomeTurn& operator=(const HomeTurn&) = delete;
 
-    /// Waits while another host of the same home gets the agent, and the first one of all a moment for another one.
+    /// Waits while another host of the same home gets the agent.
     /// \param copies  outlive this
     /// \param waits   is called if it has to wait
     /// \return whether this host is to get it; else it is there. Each host of an unknown home gets it

@@ -369,24 +369,12 @@ TEST_CASE("a host that can pass the agent on while it comes gets the program for
         return hosts.ask(kCarries).words() == fmt::format("{} 10.0.0.1\n", port);
     };
     CopySlot& second = hosts.ask(kCarries, 78);
-    CHECK(second.words() == "77 10.0.0.1\n");
-    // They form a line; at a place in it that is taken only where there is no other one.
-    CHECK(comes_from(78));
+    // Who is nearer to this machine gives first, and whoever has all of it before those who do not.
     CHECK(comes_from(77));
+    CHECK(comes_from(78));
     second.done();
     CHECK(comes_from(78));
     CHECK(comes_from(77));
-    CHECK(hosts.ask(kCarries).words() == "\n");
-}
-
-TEST_CASE("a line of hosts that pass the agent on has a limit, and begins anew", "[agent]") {
-    ManyHosts hosts;
-    std::map<std::string, int> takers;
-    for (unsigned i = 1; i <= AgentCopies::kDepthMax + 2; ++i)
-        ++takers[hosts.ask(kCarries, static_cast<int>(i)).words()];
-    CHECK(takers["\n"] == 1);
-    CHECK(takers["1 10.0.0.1\n"] == 2);
-    CHECK(takers[fmt::format("{} 10.0.0.1\n", AgentCopies::kDepthMax)] == 0);
 }
 
 TEST_CASE("hosts that wait find their givers in each other as soon as one gets the agent",
@@ -403,50 +391,29 @@ TEST_CASE("hosts that wait find their givers in each other as soon as one gets t
     std::map<std::string, int> takers;
     for (const CopySlot* slot : waits) ++takers[slot->words()];
     CHECK(takers["\n"] == 1);
-    for (const auto& [from, count] : takers) CHECK(count == 1);
+    for (const auto& [from, count] : takers)
+        CHECK(count <= static_cast<int>(AgentCopies::kTakersMax));
 }
 
 TEST_CASE("while all that ask have one home the one that gets the agent does so without Python",
           "[agent]") {
-    struct Host {
-        HomeTurn turn;
-        CopySlot slot;
-        bool has_turn = false;
-    };
-    for (const auto& [second, is_one_home] : {std::pair("n1.1", true), std::pair("n2.1", false)}) {
-        INFO(second);
-        asio::io_context io;
-        AgentCopies copies(100);
-        Host hosts[2];
-        const auto asks = [&](Host& host, const std::string& home) {
-            AgentRequest request = kCarries;
-            request.home = home;
-            asio::co_spawn(io, host.turn.wait(copies, request, [] {}),
-                           [&copies, &host, request](std::exception_ptr, bool is_ours) {
-                               host.has_turn = is_ours;
-                               host.slot.ask(copies, request, kPatience);
-                           });
-            io.restart();
-            io.poll();
-        };
-        // The first one waits a moment for another one.
-        asks(hosts[0], "n1.1");
-        CHECK_FALSE(hosts[0].has_turn);
-        asks(hosts[1], second);
-        REQUIRE(hosts[0].has_turn);
-        CHECK(hosts[0].slot.program().empty() == is_one_home);
-        CHECK(hosts[1].has_turn != is_one_home);
-        hosts[0].turn.stored();
-    }
     asio::io_context io;
     AgentCopies copies(100);
-    Host alone;
-    AgentRequest request = kCarries;
-    request.home = "n1.1";
-    asio::co_spawn(io, alone.turn.wait(copies, request, [] {}),
-                   [&alone](std::exception_ptr, bool is_ours) { alone.has_turn = is_ours; });
-    io.run();
-    CHECK(alone.has_turn);
+    const auto asks = [&](const std::string& home) {
+        AgentRequest request = kCarries;
+        request.home = home;
+        HomeTurn turn;
+        asio::co_spawn(io, turn.wait(copies, request, [] {}), [](std::exception_ptr, bool) {});
+        io.restart();
+        io.poll();
+        CopySlot slot;
+        slot.ask(copies, request, kPatience);
+        return slot.program();
+    };
+    CHECK(asks("n1.1").empty());
+    CHECK(asks("n1.1").empty());
+    CHECK_FALSE(asks("n2.1").empty());
+    CHECK_FALSE(asks("").empty());
 }
 
 TEST_CASE("a host that cannot fetch the agent gets it from here, and its giver is left alone",
