@@ -171,6 +171,7 @@ def unknown_flags(flags, path):
 def unsaid(program, path):
     """Messages of a page that neither dtrun nor its agent has; `…` stands for what they fill in."""
     said = b"".join(file.read_bytes() for file in (pathlib.Path(program.dtrun), pathlib.Path(program.dtrun).parent / "dtrun-agent"))
+    said = re.sub(rb"\n +", b" ", said)  # lines of the script that starts an agent are joined before it is sent
     for row in re.findall(r"^\| it says \|.*?(?=^[^|])", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         for message in re.findall(r"^\| `([^`]+)` \|", row, re.MULTILINE):
             if any(part.strip().encode() not in said for part in message.split("…")):
