@@ -153,7 +153,7 @@ asio::awaitable<Result<std::vector<Holder::Host>>> HolderProcess::hosts_to_hold(
     co_return hosts;
 }
 
-/// They are kept for as long as is asked for now.
+/// They are kept for as long as is asked for now. One that is only logged in to may yet fail, and is not held.
 asio::awaitable<std::set<std::string>> HolderProcess::held_elsewhere(
     std::vector<std::string> keys) {
     std::set<std::string> held;
@@ -166,7 +166,8 @@ asio::awaitable<std::set<std::string>> HolderProcess::held_elsewhere(
     for (const auto& [path, answer] : told) {
         if (!answer) continue;
         for (const HeldStatus& host : answer->hosts)
-            if (host.state != HeldState::gone) held.insert(host.key);
+            if (host.state == HeldState::ready || host.state == HeldState::leaving)
+                held.insert(host.key);
     }
     co_return held;
 }
