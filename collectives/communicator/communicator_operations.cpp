@@ -195,7 +195,8 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
             for (const Array& array : arrays) all.push_back({array.data, array.data, array.count});
             return allreduce_by(*wider, *group_, fusion_, all, type, reduce);
         }
-        if (group_->fuses() && reduce != Reduce::adasum)
+        // One array is reduced as allreduce() does it, which other ranks may have called.
+        if (group_->fuses() && !is_one && reduce != Reduce::adasum)
             return group_->allreduce_many(arrays, type, reduce);
         for (std::size_t first = 0; first < arrays.size();) {
             const std::size_t number_fused = fused(arrays.subspan(first), type, reduce);

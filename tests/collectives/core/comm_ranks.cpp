@@ -76,6 +76,17 @@ void fused(Communicator& comm) {
                                {Format::int8});
     REQUIRE(relative_error(a, comm.size()) < 2e-2);
     REQUIRE(relative_error(b, comm.size()) < 2e-2);
+    // A list of one array is the same operation as that array by itself, whoever calls which.
+    for (const std::size_t count : {1UL, 10UL, 100'000UL, 1'500'000UL})
+        for (const Reduce reduce : {Reduce::sum, Reduce::average, Reduce::adasum}) {
+            std::vector<float> alike(count, 3);
+            if (comm.rank() % 2 == 0)
+                comm.allreduce(alike.data(), alike.size(), reduce);
+            else
+                comm.allreduce_many<float>({{alike.data(), alike.size()}}, reduce);
+            const float sum = reduce == Reduce::sum ? 3 * static_cast<float>(comm.size()) : 3;
+            REQUIRE(std::abs(alike.back() - sum) < 1e-4F);
+        }
     // In whatever order they lie, none may have what another has.
     std::vector<std::int32_t> room(12, 1);
     std::int32_t* const at = room.data();
