@@ -1,3 +1,4 @@
+#include "base/process/ending_signals.h"
 #include "lab/rank/backends_here.h"
 #include "lab/rank/commands.h"
 #include "lab/rank/host_facts.h"
@@ -49,6 +50,7 @@ int run_as_rank(const RankOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    dtrun::hear_signals();  // other launchers start it, too
     const std::vector<std::string_view> words(argv + 1, argv + argc);
     const auto options = parse_options(words);
     if (!options) {

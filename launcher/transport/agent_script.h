@@ -50,7 +50,7 @@ inline std::string one_line(std::string_view script) {
 /// Every host that lacks the agent runs this, be it that another one of its home stores it: what a shell can do itself
 /// starts no program, and a substitution of a command only where it has something to say.
 inline constexpr std::string_view kFindAgent = R"sh(
-    set +Cefux;
+    set +aCefux;
     dtrun_cache=${XDG_CACHE_HOME:-$HOME/.cache}/dtrun;
     dtrun_opened=; dtrun_machine=; dtrun_lacks=; dtrun_new=; dtrun_word=;
     dtrun_names() {

@@ -338,7 +338,8 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
     welcome.cross_rank = slot.cross_rank;
     welcome.cross_size = slot.cross_size;
     welcome.store_socket = config_.store_socket;
-    if (slot.local_rank < config_.store_by_tcp) welcome.store_port = store_port_;
+    if (slot.rank != kNoRank && slot.local_rank < config_.store_by_tcp)
+        welcome.store_port = store_port_;
     welcome.stalls = true;
     return welcome;
 }

@@ -4,6 +4,9 @@
 #include "base/ids.h"
 #include "worker/client/connect/handshake.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
@@ -14,6 +17,9 @@ namespace dtrun::embedded {
 namespace {
 
 constexpr std::chrono::seconds kGreetingLimit{1};
+/// A connection on which nothing is acknowledged for so long is broken. Others may have to wait for a process that is
+/// stopped, by a debugger for instance; here the agent is another way.
+constexpr std::chrono::milliseconds kSilenceLimit{30'000};
 
 /// Why a wait ends that has come to nothing so far. Failures: timed_out, cancelled
 Outcome<void> may_go_on(const WaitContext& context) {
@@ -44,8 +50,12 @@ bool DirectStore::begin(const WaitContext& context) {
 
 /// \return whether it is welcome there
 bool DirectStore::connect(const WaitContext& context) {
-    // An interrupt is for the request, which may go another way; and that needs time.
-    const WaitContext soon{std::min(context.deadline, now() + kGreetingLimit), {}};
+    // An interrupt is for the request, which may go another way; and that needs time, half of what it has.
+    const Deadline begun = now();
+    Deadline until = begun + kGreetingLimit;
+    if (context.deadline != Deadline::max())
+        until = std::min(until, begun + (context.deadline - begun) / 2);
+    const WaitContext soon{until, {}};
     auto connected = dial(soon);
     if (connected) {
         const std::lock_guard lock(mutex_);
@@ -71,6 +81,8 @@ Outcome<FrameSocket> DirectStore::dial(const WaitContext& context) const {
     auto socket = FrameSocket::connect_tcp(port_.address, std::to_string(port_.port), context);
     if (!socket) return socket;
     keep_watch(socket->fd());
+    const auto silence_ms = static_cast<unsigned>(kSilenceLimit.count());
+    (void)::setsockopt(socket->fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
     if (auto proved = authenticate(*socket, key, context); !proved)
         return std::unexpected(proved.error());
     return socket;
