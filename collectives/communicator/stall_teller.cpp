@@ -18,12 +18,21 @@ bool StallTeller::is_due(milliseconds waited) const {
 }
 
 void StallTeller::tell(const std::string& what, const std::string& line, milliseconds waited) {
-    next_ = waited + std::min(waited, kTellAgainWithin);
+    look_again(waited);
     if (!line.empty() && options_.tell_user) options_.tell_user(line);
     // Who is missing may have changed; the first report holds as long as the operation waits.
     if (!told_.empty() || !options_.report) return;
     told_ = what;
     options_.report(what, waited);
+}
+
+void StallTeller::look_again(milliseconds waited) {
+    next_ = waited + std::min(waited, kTellAgainWithin);
+}
+
+void StallTeller::all_there(milliseconds waited) {
+    end();
+    look_again(waited);
 }
 
 void StallTeller::end() {

@@ -34,13 +34,17 @@ public:
     /// \param what  the operation and who is missing, the same on all ranks that wait
     /// \param line  for the user; "": another rank says it
     void tell(const std::string& what, const std::string& line, std::chrono::milliseconds waited);
-    /// Who was missing has come, or the operation is over.
+    /// All have come to an operation that goes on: it is looked at again when it has lasted twice as long.
+    void all_there(std::chrono::milliseconds waited);
+    /// The operation is over.
     void end();
 
 private:
+    void look_again(std::chrono::milliseconds waited);
+
     const Options options_;
     std::atomic<std::chrono::milliseconds> limit_;
-    std::chrono::milliseconds next_{0};  ///< when it is told again
+    std::chrono::milliseconds next_{0};  ///< when it is looked at again
     std::string told_;                   ///< what report() has said last; "": nothing
 };
 

@@ -241,7 +241,7 @@ void Watchdog::look_for_stall(const Call& call, std::uint64_t number, millisecon
             if (message.peer != Message::kNone && !is_there(message, their_way))
                 missing.push_back(static_cast<std::uint32_t>(message.peer));
     }
-    if (missing.empty()) return stall_.end();
+    if (missing.empty()) return stall_.all_there(since);
     std::string absent =
         fmt::format("{} {} not come", name_all(missing), missing.size() == 1 ? "has" : "have");
     if (call.collective && options_.size > kAskedMax)

@@ -388,6 +388,11 @@ TEST_CASE("what waits is told after its limit, and then each time that it has wa
     CHECK(reports == std::vector<std::string>{"a", "over: a"});
     CHECK_FALSE(teller.is_due(seconds(59)));
     CHECK(teller.is_due(seconds(60)));  // of the next one
+    teller.tell("b", "", seconds(60));
+    teller.all_there(seconds(120));
+    CHECK(reports.back() == "over: b");
+    CHECK_FALSE(teller.is_due(seconds(239)));  // it is only slow, and ranks need not be asked all the time
+    CHECK(teller.is_due(seconds(240)));
     teller.set_limit({});
     CHECK_FALSE(teller.is_due(seconds(1'000'000)));
 }
