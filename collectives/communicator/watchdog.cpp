@@ -57,7 +57,7 @@ std::uint64_t number_of(std::string_view lines, std::string_view way, std::uint3
     return at == lines.npos ? 0 : number_and_text(lines.substr(at + begin.size())).first;
 }
 
-/// Whom a rank asks, if it does not ask all `size` ranks: "the first 64 ranks"; with all of them "".
+/// Whose notes on a failure are read, if not those of all `size` ranks: "the first 64 ranks"; with all of them "".
 std::string asked_of(std::uint32_t size) {
     return size > kAskedMax ? fmt::format("the first {} ranks", kAskedMax) : "";
 }
@@ -227,29 +227,29 @@ void Watchdog::tell_idle(std::uint64_t version, milliseconds since) {
 /// Says so if ranks have not come to the operation under way: this rank for itself, and the first of those that wait
 /// for all.
 void Watchdog::look_for_stall(const Call& call, std::uint64_t number, milliseconds since) {
-    std::vector<std::uint32_t> waiting{options_.rank}, missing;
+    Presence known;
+    known.waiting = {options_.rank};
     std::string what = describe(call);
     if (call.collective) {
-        auto known = presence(number);
-        if (!known) return;
-        waiting = std::move(known->waiting);
-        missing = std::move(known->missing);
+        auto asked = presence(number);
+        if (!asked) return;
+        known = std::move(*asked);
         what += fmt::format(", operation {} of {} ranks", number, options_.size);
     } else {
         for (const auto& [their_way, message] :
              {std::pair("from", call.sends), std::pair("to", call.receives)})
             if (message.peer != Message::kNone && !is_there(message, their_way))
-                missing.push_back(static_cast<std::uint32_t>(message.peer));
+                known.missing.push_back(static_cast<std::uint32_t>(message.peer));
     }
+    const auto& [waiting, missing, among, speaks] = known;
     if (missing.empty()) return stall_.all_there(since);
     std::string absent =
         fmt::format("{} {} not come", name_all(missing), missing.size() == 1 ? "has" : "have");
-    if (call.collective && options_.size > kAskedMax)
-        absent += fmt::format(", of {} that were asked", asked_of(options_.size));
+    if (!among.empty()) absent += fmt::format(", of {} that were asked", among);
     std::vector<std::uint32_t> named;
     for (const std::uint32_t rank : waiting) named.push_back(options_.ranks[rank]);
     std::string line;
-    if (!waiting.empty() && waiting.front() == options_.rank)
+    if (speaks)
         line = fmt::format("{}: {} {} waited for {} s; {}", what, name_ranks(named),
                            named.size() == 1 ? "has" : "have",
                            std::chrono::duration_cast<std::chrono::seconds>(since).count(), absent);
@@ -427,10 +427,32 @@ void Watchdog::give_up_on(std::uint32_t other, std::string_view ours, std::strin
     disagreed(fmt::format("ranks disagree: {}, {}", lower, higher));
 }
 
-/// Nothing: the store does not answer.
+/// With many ranks, those of this rank's block are asked; if nobody is missing there, those of the next block, behind the
+/// last the first one. So each block is looked at by its own ranks and, if none of them is there, by others.
+/// \return nothing: the store does not answer
 std::optional<Watchdog::Presence> Watchdog::presence(std::uint64_t number) {
+    const std::uint32_t own = options_.rank / kAskedMax * kAskedMax;
+    auto known = presence_in_block(own, number);
+    if (!known) return std::nullopt;
+    known->speaks = known->waiting.front() == options_.rank;
+    if (!known->missing.empty() || options_.size <= kAskedMax) return known;
+    const std::uint32_t next = own + kAskedMax < options_.size ? own + kAskedMax : 0;
+    auto others = presence_in_block(next, number);
+    if (!others) return std::nullopt;
+    known->speaks = known->speaks && others->waiting.empty();  // who waits there tells of it
+    known->missing = std::move(others->missing);
+    known->among = std::move(others->among);
+    return known;
+}
+
+/// \param first  the first rank of the block
+/// \return nothing: the store does not answer
+std::optional<Watchdog::Presence> Watchdog::presence_in_block(std::uint32_t first,
+                                                              std::uint64_t number) {
     Presence known;
-    for (std::uint32_t rank = 0; rank < std::min(options_.size, kAskedMax); ++rank) {
+    std::vector<std::uint32_t> asked;
+    for (std::uint32_t rank = first; rank < std::min(options_.size, first + kAskedMax); ++rank) {
+        asked.push_back(options_.ranks[rank]);
         if (rank == options_.rank) {
             known.waiting.push_back(rank);
             continue;
@@ -443,6 +465,7 @@ std::optional<Watchdog::Presence> Watchdog::presence(std::uint64_t number) {
         else if (newest == number && !(*at)->ends_with(kIdle))
             known.waiting.push_back(rank);
     }
+    if (options_.size > kAskedMax) known.among = name_ranks(asked);
     return known;
 }
 
@@ -458,10 +481,10 @@ std::string Watchdog::name_all(std::span<const std::uint32_t> ranks) {
 std::string Watchdog::absent(std::uint64_t number) {
     const auto known = presence(number);
     if (!known) return {};
-    const std::string some = asked_of(options_.size);
+    const std::string& among = known->among;
     if (known->missing.empty())
-        return some.empty() ? "" : fmt::format("; {} are there, others were not asked", some);
-    return fmt::format("; not there{}{}: {}", some.empty() ? "" : ", among ", some,
+        return among.empty() ? "" : "; those that were asked are there, not all were";
+    return fmt::format("; not there{}{}: {}", among.empty() ? "" : ", among ", among,
                        name_all(known->missing));
 }
 

@@ -104,8 +104,11 @@ private:
     /// Ranks of which it is known whether they have come to an operation of all.
     struct Presence {
         std::vector<std::uint32_t> waiting, missing;
+        std::string among;   ///< "ranks 64-127" if only these were asked; "": all were
+        bool speaks = true;  ///< this rank is the one that tells the user
     };
     std::optional<Presence> presence(std::uint64_t number);
+    std::optional<Presence> presence_in_block(std::uint32_t first, std::uint64_t number);
     std::string name_all(std::span<const std::uint32_t> ranks);
     std::string absent(std::uint64_t number);
     Error follow(std::uint32_t suspect, const std::string& what);

@@ -112,7 +112,7 @@ typedef struct dtrun_comm_options {
     const char* name;
     /* For how long an operation waits until error output and dtrun_stall() tell which ranks have not come to it; then
      * each time that it has waited twice as long. Nothing is ended. 0: HOROVOD_STALL_CHECK_TIME_SECONDS, else 60 s;
-     * below 0: never. Of more than 64 ranks the first 64 are asked. */
+     * below 0: never. Of more than 64 ranks 128 are asked at most. */
     int64_t stall_ms;
 } dtrun_comm_options;
 

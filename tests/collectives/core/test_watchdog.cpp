@@ -391,7 +391,8 @@ TEST_CASE("what waits is told after its limit, and then each time that it has wa
     teller.tell("b", "", seconds(60));
     teller.all_there(seconds(120));
     CHECK(reports.back() == "over: b");
-    CHECK_FALSE(teller.is_due(seconds(239)));  // it is only slow, and ranks need not be asked all the time
+    CHECK_FALSE(
+        teller.is_due(seconds(239)));  // it is only slow, and ranks need not be asked all the time
     CHECK(teller.is_due(seconds(240)));
     teller.set_limit({});
     CHECK_FALSE(teller.is_due(seconds(1'000'000)));
@@ -544,12 +545,44 @@ TEST_CASE("where not all ranks are asked who is missing, the text says so", "[co
     first.begin(kTen);
     REQUIRE(first.ended());
     CHECK_THAT(first.explain(Errc::cancelled, "aborted").message,
-               Contains("; not there, among the first 64 ranks: rank 1 on s1"));
+               Contains("; not there, among ranks 0-63: rank 1 on s1"));
     MemoryStore other;
     Rank broken(other, 0, 200);
     broken.begin(kTen);
     CHECK_THAT(broken.explain(Errc::closed, "reset").message,
                Contains("and 55 more, or one behind the first 64 ranks is gone: reset"));
+}
+
+TEST_CASE(
+    "with many ranks each block of them tells who is missing from it, and the one before it if "
+    "none is there",
+    "[collectives]") {
+    constexpr std::uint32_t kRanks = 70;
+    const auto note_of = [](std::uint32_t rank, const Call& call) {
+        return KeyStore::Pair{fmt::format("comm/at/{}", rank),
+                              fmt::format("1 {}\n", describe(call))};
+    };
+    const std::string what = "allreduce of 10 f32 (sum), operation 1 of 70 ranks";
+    MemoryStore one_missing, block_missing;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        const KeyStore::Pair note = note_of(rank, kTen);
+        if (rank != 67) REQUIRE(one_missing.set({&note, 1}));
+        if (rank >= 64) REQUIRE(block_missing.set({&note, 1}));
+    }
+    const milliseconds limit(1'000);
+    Rank first(one_missing, 0, kRanks, {}, "comm", limit),
+        second(one_missing, 64, kRanks, {}, "comm", limit),
+        alone(block_missing, 64, kRanks, {}, "comm", limit);
+    for (Rank* rank : {&first, &second, &alone}) rank->begin(kTen);
+    const std::string missing = "rank 67 on s67 has not come, of ranks 64-69 that were asked";
+    CHECK_THAT(second.lines().at(0),
+               StartsWith(what + ": ranks 64-66, 68, 69 have waited for ") && Contains(missing));
+    CHECK(first.reports().at(0) == "stalled: " + what + "; " + missing);
+    CHECK(first.lines().count() == 0);
+    CHECK_THAT(alone.lines().at(0),
+               StartsWith(what + ": ranks 64-69 have waited for ") &&
+                   Contains("and 56 more have not come, of ranks 0-63 that were asked"));
+    for (Rank* rank : {&first, &second, &alone}) rank->end();
 }
 
 TEST_CASE("a refused operation that others may have read of is taken back", "[collectives]") {
