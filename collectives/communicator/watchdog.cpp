@@ -203,16 +203,21 @@ bool Watchdog::compare_calls(std::uint64_t number, std::string_view ours) {
     return true;
 }
 
-/// Says once that this rank has left its last operation, which others may still be in: they would take it for one that
-/// has not come, or that waits as they do.
+/// Says once that this rank has left its last operation, and which messages it has begun, since others may still be in
+/// them: they would take it for one that has not come, or that waits as they do.
 void Watchdog::tell_idle(std::uint64_t version, milliseconds since) {
     const std::uint64_t number = number_.load(std::memory_order_relaxed);
-    if (number == 0 || number == idle_after_ || stall_.limit().count() == 0) return;
+    if (version == idle_at_ || stall_.limit().count() == 0) return;
+    const bool leaves = number != idle_after_;
     {
         const std::lock_guard lock(told_mutex_);
-        if (told_ != number && since < stall_.limit() / 2) return;
+        const bool is_known = leaves && told_ == number;  // to others, as one that this rank is in
+        if (!is_known && since < stall_.limit() / 2) return;
     }
-    const KeyStore::Pair note{at_key(), recent() + std::string(kIdle)};
+    std::vector<KeyStore::Pair> notes;
+    if (std::string counts = message_counts(); !counts.empty())
+        notes.emplace_back(key("messages", options_.rank), std::move(counts));
+    if (leaves) notes.emplace_back(at_key(), recent() + std::string(kIdle));
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version_.load(std::memory_order_relaxed) != version) return;  // there is a next one
     {
@@ -220,8 +225,10 @@ void Watchdog::tell_idle(std::uint64_t version, milliseconds since) {
         told_ = number;
     }
     idle_after_ = number;
+    idle_at_ = version;
     // Nothing waits here, so that a store which has ended is no reason to give up.
-    if (options_.store->find(note.first)) static_cast<void>(options_.store->set({&note, 1}));
+    if (!notes.empty() && options_.store->find(notes.front().first))
+        static_cast<void>(options_.store->set(notes));
 }
 
 /// Says so if ranks have not come to the operation under way: this rank for itself, and the first of those that wait
@@ -317,9 +324,8 @@ std::string Watchdog::elsewhere(std::uint32_t rank) {
     return fmt::format(" (waits in {} of another communicator)", (*told)->substr(end + 1));
 }
 
-/// Says how many messages to and from whom have begun, before anybody learns of the collective operation that
-/// comes after them.
-bool Watchdog::tell_messages() {
+/// How many messages to and from whom have begun, as lines behind an empty one; "": none.
+std::string Watchdog::message_counts() const {
     std::string counts;
     for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
         const std::uint64_t sent = messages_[peer].sent.load(std::memory_order_relaxed);
@@ -327,6 +333,12 @@ bool Watchdog::tell_messages() {
         if (sent != 0) counts += fmt::format("\nto {} {}", peer, sent);
         if (received != 0) counts += fmt::format("\nfrom {} {}", peer, received);
     }
+    return counts;
+}
+
+/// Says which messages have begun, before anybody learns of the operation that comes after them.
+bool Watchdog::tell_messages() {
+    const std::string counts = message_counts();
     return counts.empty() || tell(key("messages", options_.rank), counts);
 }
 
@@ -342,20 +354,18 @@ bool Watchdog::compare_messages(const Call& call, std::uint64_t number, millisec
             ours += fmt::format(
                 "{}{}\n", message_of(way, static_cast<std::uint32_t>(message.peer), message.number),
                 message.count * element);
-    if (!tell(message_key(), ours)) return false;
+    if (!tell_messages() || !tell(message_key(), ours)) return false;
     if (differs(call.sends, "from", element) || differs(call.receives, "to", element)) return false;
     if (is_crossed(call, call.receives, number)) return false;
     return since < kSentWithin || !is_crossed(call, call.sends, number);
 }
 
-/// Whether the peer is in this message, too, which only goes slowly.
+/// Whether the peer has begun this message, too, which only goes slowly, or which the peer has already left.
 /// \param their_way  what the peer calls it: "to" or "from" us
 bool Watchdog::is_there(const Message& message, std::string_view their_way) {
-    const auto theirs =
-        options_.store->find(key("message", static_cast<std::uint32_t>(message.peer)));
-    return theirs && *theirs &&
-           (*theirs)->find(message_of(their_way, options_.rank, message.number)) !=
-               std::string::npos;
+    const auto counts =
+        options_.store->find(key("messages", static_cast<std::uint32_t>(message.peer)));
+    return counts && *counts && number_of(**counts, their_way, options_.rank) > message.number;
 }
 
 /// Whether the peer of this message is in a later operation of all ranks: that waits for this rank, which waits for

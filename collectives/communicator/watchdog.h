@@ -88,6 +88,7 @@ private:
     void tell_whereabouts(const std::string& call);
     void take_back_whereabouts();
     std::string elsewhere(std::uint32_t rank);
+    std::string message_counts() const;
     bool tell_messages();
     bool compare_calls(std::uint64_t number, std::string_view ours);
     bool compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
@@ -142,6 +143,7 @@ private:
     std::string waits_in_;  ///< what others were told of that; of the thread
     std::uint64_t idle_after_ =
         0;  ///< number of the operation that others know to be over here; of the thread
+    std::uint64_t idle_at_ = 0;  ///< version at which others were told so last; of the thread
     std::thread thread_;
 };
 

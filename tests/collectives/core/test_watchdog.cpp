@@ -365,6 +365,34 @@ TEST_CASE("a message whose other rank does not come is told, and one that goes s
     for (Rank* rank : {&sends, &takes, &alone}) rank->end();
 }
 
+TEST_CASE("a rank that has done its part of a message is not told to be missing from it",
+          "[collectives]") {
+    for (const bool goes_on : {true, false}) {
+        MemoryStore store;
+        const milliseconds limit(1'000);
+        Rank first(store, 0, 3, {}, "comm", limit), second(store, 1, 3, {}, "comm", limit);
+        second.begin(
+            {.operation = "send", .count = 4, .root = 0, .collective = false, .sends = {0, 4}});
+        second.end();
+        if (goes_on)
+            second.begin({.operation = "recv",
+                          .count = 4,
+                          .root = 2,
+                          .collective = false,
+                          .receives = {2, 4}});
+        wait_for(store, "comm/messages/1");
+        first.begin({.operation = "sendrecv",
+                     .count = 4,
+                     .root = 1,
+                     .collective = false,
+                     .sends = {2, 4},
+                     .receives = {1, 4}});
+        const std::string line = first.lines().at(0);
+        CHECK_THAT(line, Contains(" s; rank 2 on s2 has not come"));
+        for (Rank* rank : {&first, &second}) rank->end();
+    }
+}
+
 TEST_CASE("what waits is told after its limit, and then each time that it has waited twice as long",
           "[collectives]") {
     using std::chrono::seconds;
