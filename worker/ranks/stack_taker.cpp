@@ -285,10 +285,10 @@ ProcessStacks stacks_by_proc(pid_t pid) {
     ProcessStacks process;
     process.tool = "/proc";
     std::vector<ThreadStack> threads;
-    std::error_code none;
-    for (const auto& task :
-         std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), none)) {
-        const std::string path = task.path().string();
+    std::error_code error;  // it may end meanwhile
+    for (std::filesystem::directory_iterator task(fmt::format("/proc/{}/task", pid), error), end;
+         !error && task != end; task.increment(error)) {
+        const std::string path = task->path().string();
         const auto text = [&path](const char* file) {
             return read_file(fmt::format("{}/{}", path, file), 64u << 10).value_or("");
         };
