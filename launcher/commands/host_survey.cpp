@@ -1,5 +1,6 @@
 #include "launcher/commands/host_survey.h"
 
+#include "base/fd.h"
 #include "base/interfaces.h"
 #include "base/loop/deadline.h"
 #include "base/loop/net.h"
@@ -7,9 +8,13 @@
 #include "launcher/transport/host_target.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace dtrun::commands {
 namespace {
+
+constexpr std::uint64_t kDescriptorsOfOthers =
+    512;  // than visits: name look-ups, and what every program has
 
 /// How little an address is worth to other machines.
 int rank_of(const asio::ip::address& address) {
@@ -34,6 +39,9 @@ HostSurvey::HostSurvey(const HostList& hosts, SurveyOptions options)
     : hosts_(hosts), options_(options), answers_(hosts.size()) {}
 
 std::vector<Result<std::string>> HostSurvey::run() {
+    using transport::LoginGate;
+    raise_descriptor_limit(kDescriptorsOfOthers +
+                           (1 + LoginGate::kLentForEach) * LoginGate::kLoginsMax);
     TaskGroup visits(io_.get_executor());
     for (std::size_t i = 0; i < hosts_.size(); ++i) visits.spawn(visit(hosts_[i], answers_[i]));
     asio::co_spawn(io_, visits.join(), [this](std::exception_ptr error) {

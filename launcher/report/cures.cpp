@@ -123,11 +123,14 @@ bool is_module(const Case& c) {
            !is_of_module(c, "horovod") && !is_of_module(c, "dtrun");
 }
 
-/// The file that is missing is one of the command's words, perhaps with the directory before it.
+/// The file that is missing is this word of the command, perhaps with the directory before it, which may be a host's own.
+bool is_missing(const Case& c, const std::string& word) {
+    return !word.empty() && (c.word == word || c.word.ends_with("/" + word));
+}
+
 bool is_of_command(const Case& c) {
-    return std::ranges::any_of(c.argv(), [&c](const std::string& word) {
-        return !word.empty() && (c.word == word || c.word.ends_with("/" + word));
-    });
+    return std::ranges::any_of(c.argv(),
+                               [&c](const std::string& word) { return is_missing(c, word); });
 }
 
 bool is_program_elsewhere(const Case& c) {
@@ -136,9 +139,12 @@ bool is_program_elsewhere(const Case& c) {
 
 /// On no machine that is known of: who has mistyped a name need not copy anything.
 bool is_program_nowhere(const Case& c) {
-    std::error_code none;
-    const std::filesystem::path here = std::filesystem::path(c.spec.directory) / c.word;
-    return is_program_elsewhere(c) && !std::filesystem::exists(here, none);
+    const auto lies_here = [&c](const std::string& word) {
+        std::error_code none;
+        return is_missing(c, word) &&
+               std::filesystem::exists(std::filesystem::path(c.spec.directory) / word, none);
+    };
+    return is_program_elsewhere(c) && std::ranges::none_of(c.argv(), lies_here);
 }
 
 bool is_program_here(const Case& c) {

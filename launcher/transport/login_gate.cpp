@@ -12,6 +12,9 @@ namespace {
 constexpr std::chrono::milliseconds kAnswerPatience{300};
 /// A program that has done nothing between two looks is taken to wait for a host. That may compute meanwhile, or ask others.
 constexpr std::chrono::milliseconds kIdlePatience{500};
+/// One who has only waited for so long makes room behind a jump host, too. Sooner it may be that one, or what its sshd asks,
+/// that is slow; and sshd refuses some where more than ten are not yet let in.
+constexpr std::chrono::seconds kPatienceBehind{5};
 
 }  // namespace
 
@@ -124,6 +127,7 @@ void LoginPass::watch(std::shared_ptr<const Channel> carrier) {
 
 void LoginPass::works() {
     only_waits_ = nullptr;
+    waits_since_.reset();
     patience_.cancel();
     if (place_) place_->end_loan();
     if (behind_) behind_->end_loan();
@@ -140,9 +144,16 @@ void LoginPass::look_later() {
 }
 
 void LoginPass::look() {
-    const bool waits = only_waits_();
-    for (auto* const place : {&behind_, &place_})
-        if (*place) waits ? (*place)->lend() : (*place)->end_loan();
+    const Deadline now = Clock::now();
+    if (!only_waits_()) {
+        waits_since_.reset();
+        if (place_) place_->end_loan();
+        if (behind_) behind_->end_loan();
+    } else {
+        if (!waits_since_) waits_since_ = now - patience_time_;
+        if (place_) place_->lend();
+        if (behind_ && now >= *waits_since_ + kPatienceBehind) behind_->lend();
+    }
     look_later();
 }
 

@@ -129,7 +129,8 @@ private:
     std::optional<LoginGate::Place> behind_, place_;
     Timer patience_;
     Clock::duration patience_time_{};
-    std::function<bool()> only_waits_;  ///< empty: it works
+    std::function<bool()> only_waits_;     ///< empty: it works
+    std::optional<Deadline> waits_since_;  ///< without having worked
     std::shared_ptr<LoginPass*> self_ = std::make_shared<LoginPass*>(this);
 };
 

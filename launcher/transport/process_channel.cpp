@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 namespace dtrun::transport {
 namespace {
@@ -23,19 +24,26 @@ siginfo_t state_of(pid_t pid) {
     return state;
 }
 
-/// Of a process and all of its descendants.
+/// Of a process with all of its threads and descendants. What the kernel says is of one thread, also under the process's
+/// number.
 std::optional<std::chrono::nanoseconds> busy_time_of(pid_t pid) {
-    const std::string stated = read_file(fmt::format("/proc/{}/schedstat", pid)).value_or("");
-    const auto times = split(stated, ' ');
-    if (times.size() < 2) return std::nullopt;
-    std::chrono::nanoseconds sum{};
-    for (const std::string_view time : {times[0], times[1]})
-        sum += std::chrono::nanoseconds(to_int(time, 0, INT64_MAX).value_or(0));
-    const std::string children =
-        read_file(fmt::format("/proc/{0}/task/{0}/children", pid)).value_or("");
-    for (const std::string_view child : split(children, ' '))
-        if (const auto number = to_int(child, 1, INT32_MAX))
-            sum += busy_time_of(static_cast<pid_t>(*number)).value_or(std::chrono::nanoseconds(0));
+    std::optional<std::chrono::nanoseconds> sum;
+    std::error_code error;  // it may end meanwhile
+    for (std::filesystem::directory_iterator thread(fmt::format("/proc/{}/task", pid), error), end;
+         !error && thread != end; thread.increment(error)) {
+        const std::string folder = thread->path().string();
+        const std::string stated = read_file(folder + "/schedstat").value_or("");
+        const auto times = split(stated, ' ');
+        if (times.size() < 2) continue;
+        if (!sum) sum.emplace();
+        for (const std::string_view time : {times[0], times[1]})
+            *sum += std::chrono::nanoseconds(to_int(time, 0, INT64_MAX).value_or(0));
+        const std::string children = read_file(folder + "/children").value_or("");
+        for (const std::string_view child : split(children, ' '))
+            if (const auto number = to_int(child, 1, INT32_MAX))
+                *sum +=
+                    busy_time_of(static_cast<pid_t>(*number)).value_or(std::chrono::nanoseconds(0));
+    }
     return sum;
 }
 

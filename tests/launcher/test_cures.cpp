@@ -158,6 +158,14 @@ const std::multimap<std::string_view, Sample>& samples() {
               spec.options.program = {"bash", "passwd"};
               spec.directory = "/etc";
           }}},
+        {"script_elsewhere",  // which the host has looked for in its user's home
+         {{"bash: /home/me/passwd: No such file or directory"},
+          127,
+          0,
+          [](JobSpec& spec) {
+              spec.options.program = {"bash", "passwd"};
+              spec.directory = "/etc";
+          }}},
         {"script",
          {{"/usr/bin/python3: can't open file 'train.py': [Errno 2] No such file or directory"},
           2,
