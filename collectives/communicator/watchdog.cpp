@@ -212,7 +212,9 @@ void Watchdog::tell_idle(std::uint64_t version, milliseconds since) {
     {
         const std::lock_guard lock(told_mutex_);
         const bool is_known = leaves && told_ == number;  // to others, as one that this rank is in
-        if (!is_known && since < stall_.limit() / 2) return;
+        // In an operation with a root this rank may have been done before anybody could see it there.
+        const bool has_root = leaves && calls_[number % kRecent].load().root >= 0;
+        if (!is_known && since < (has_root ? kStalled : stall_.limit() / 2)) return;
     }
     std::vector<KeyStore::Pair> notes;
     if (std::string counts = message_counts(); !counts.empty())

@@ -349,6 +349,18 @@ TEST_CASE("a rank that has left an operation early is not told to be missing fro
     second.end();
 }
 
+TEST_CASE(
+    "a rank that comes late to an operation with a root and leaves at once is soon known to have "
+    "come",
+    "[collectives]") {
+    MemoryStore store;
+    Rank second(store, 1, 3, {}, "comm", milliseconds(60'000));  // of which half is not waited for
+    second.begin({.operation = "reduce", .count = 3, .reduce = 0, .root = 0});
+    second.end();
+    wait_for(store, "comm/at/1");
+    CHECK(**store.find("comm/at/1") == "1 reduce of 3 f32 (sum, root 0)\nidle\n");
+}
+
 TEST_CASE("a message whose other rank does not come is told, and one that goes slowly is not",
           "[collectives]") {
     MemoryStore slow_store, store;
