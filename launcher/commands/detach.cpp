@@ -68,7 +68,7 @@ public:
         }
         // Whoever reads our standard output may rest: from now on a signal ends this process alone.
         if (!untold_.empty()) ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        tell_id();
+        if (passed_ == 0 || is_read()) tell_id();  // who has interrupted us does not wait for that
         if (started_) tell_started();
         // A signal that came until now has ended the job, or does.
         pass_signal();
@@ -101,6 +101,11 @@ private:
         if (started_) return;
         job_ = word;
         untold_ = word + "\n";
+    }
+
+    static bool is_read() {
+        pollfd output{STDOUT_FILENO, POLLOUT, 0};
+        return ::poll(&output, 1, 0) > 0;
     }
 
     void tell_id() {
