@@ -68,6 +68,11 @@ def _compression(name: Optional[str], stochastic: bool, error: Optional[_Array],
                         error.address if error else None, int(always))
 
 
+def _limit_ms(seconds: Optional[float]) -> int:
+    """The C interface takes 0 for no limit, which a time that is used up must not become."""
+    return 0 if seconds is None else max(1, round(min(seconds, 1e9) * 1000))
+
+
 def _stall_ms(seconds: Optional[float]) -> int:
     if seconds is None:
         return 0
@@ -122,7 +127,7 @@ class Communicator:
 
         :param backend: "auto", or a backend's name, as docs/COLLECTIVES.md lists them
         :param timeout: seconds until all have come
-        :param operation_timeout: of one operation; None: none
+        :param operation_timeout: seconds that one operation may take; None: as long as it likes
         :param interfaces: network interfaces or an address, separated by commas; "": the launcher's
         :param device_memory: arrays are in memory of the current GPU, as they are with "nccl"
         :param device: the number of another GPU than docs/COLLECTIVES.md says
@@ -137,7 +142,7 @@ class Communicator:
             raise _invalid(f"ranks are some of 0 to {worker.world_size - 1}, not {list(ranks)}")
         on_device = device_memory or backend == "nccl"
         options = _Options(ctypes.sizeof(_Options), backend.encode(), max(1, round(timeout * 1000)),
-                           round((operation_timeout or 0) * 1000), interfaces.encode() or None,
+                           _limit_ms(operation_timeout), interfaces.encode() or None,
                            int(on_device), 0 if device is None else device + 1,
                            *(ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
                              for function in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")),
@@ -297,8 +302,11 @@ class Communicator:
         _library.dtrun_comm_abort(self._get(), why.encode())
 
     def set_operation_timeout(self, seconds: Optional[float]) -> None:
-        """How long an operation may take from now on, also one that is under way; None: as long as it likes."""
-        _check(_library.dtrun_comm_set_operation_timeout(self._get(), round((seconds or 0) * 1000)))
+        """How long an operation may take from now on, also one that is under way; None: as long as it likes.
+
+        :param seconds: a time that is used up (0 or less) ends an operation when it is next looked at, within a second or two
+        """
+        _check(_library.dtrun_comm_set_operation_timeout(self._get(), _limit_ms(seconds)))
 
     @property
     def rank(self) -> int:
