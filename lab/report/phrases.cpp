@@ -27,17 +27,19 @@ constexpr Phrase kPhrases[] = {
 /// Phrases within phrases; more of them than that stand in no text of ours.
 constexpr int kDepthMax = 8;
 
-/// The next place of a pattern that stands for any text, "{0}" or "{0:d}".
+/// The next place of a pattern that stands for any text, "{0}", "{0:d}" or "{0:n}".
 struct Gap {
     std::size_t begin, end;
     bool is_number;
+    bool is_name;  ///< which is no fact, though it may be the same word
 };
 
 std::optional<Gap> next_gap(string_view pattern, std::size_t from) {
     const std::size_t begin = pattern.find('{', from);
     if (begin == string_view::npos) return std::nullopt;
     const std::size_t end = pattern.find('}', begin) + 1;
-    return Gap{begin, end, pattern.substr(begin, end - begin).ends_with(":d}")};
+    const string_view gap = pattern.substr(begin, end - begin);
+    return Gap{begin, end, gap.ends_with(":d}"), gap.ends_with(":n}")};
 }
 
 bool is_number(string_view text) {
@@ -77,7 +79,7 @@ std::string filled_in(string_view pattern, const std::vector<string_view>& value
     for (auto gap = next_gap(pattern, 0); gap; gap = next_gap(pattern, done)) {
         text += pattern.substr(done, gap->begin - done);
         const auto number = static_cast<std::size_t>(pattern[gap->begin + 1] - '0');
-        text += translated(values.at(number), true, depth + 1);
+        text += translated(values.at(number), !gap->is_name, depth + 1);
         done = gap->end;
     }
     return text.append(pattern.substr(done));

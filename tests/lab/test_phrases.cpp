@@ -173,6 +173,11 @@ TEST_CASE("what dtrun has said is told in Chinese, what others have printed is n
           "a。程序最后的输出：\nno results were printed");
     CHECK(told_in(kChinese, "  hint: there is no a.py; ranks run in /tmp") ==
           "  提示：没有 a.py；进程在 /tmp 中运行");
+    // Nor are names, though one of ours may be the same word.
+    CHECK(told_in(kChinese, "  hint: there is no train; ranks run in script") ==
+          "  提示：没有 train；进程在 script 中运行");
+    CHECK(told_in(kChinese, "rank 1 on pairs (pid 7) exited with code 1 after 2 s") ==
+          "pairs 上的进程 1（pid 7）运行 2 s 后以退出码 1 结束");
     CHECK(told_in(kChinese, "").empty());
     CHECK(fact_in(kChinese, "shared memory and tcp over eth0 (10.0.0.1)") ==
           "共享内存与 TCP（eth0 (10.0.0.1)）");
