@@ -281,11 +281,11 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(
 
 Communicator::~Communicator() {
     const auto turn = work_.wait_for_turn();  // behind everything that was started
-    const bool ends_well = watchdog_ && !broken_ && !*ended_;
+    const bool has_joined = watchdog_ != nullptr;
     loss_hook_.reset();
-    watchdog_.reset();  // which may be about to say something in the store
+    watchdog_.reset();  // which may be about to say something in the store, and to give up
     // After a failure others still read what this rank has left there.
-    if (ends_well) store_.erase_own();
+    if (has_joined && !broken_ && !*ended_) store_.erase_own();
 }
 
 bool Communicator::is_interruptible() const {
