@@ -133,12 +133,12 @@ void Watchdog::withdraw(const Call& call) {
     if (call.receives.peer != Message::kNone)
         --messages_[static_cast<std::size_t>(call.receives.peer)].received;
     if (!call.collective) return;
-    {
-        const std::lock_guard lock(told_mutex_);
-        const bool told = told_ == number_;
-        --number_;
-        if (!told) return;
-    }
+    const std::lock_guard lock(told_mutex_);
+    const bool told = told_ == number_;
+    --number_;
+    if (!told) return;
+    told_ = number_;
+    idle_after_ = idle_at_ = 0;
     // Other ranks would take the withdrawn call for the next one, which gets the same number.
     tell(at_key(), recent());
 }
@@ -184,19 +184,20 @@ void Watchdog::look(std::uint64_t version, milliseconds since) {
     }
     if (!goes_on()) return;
     tell_whereabouts(describe(call));
-    const bool same =
-        call.collective ? compare_calls(number, ours) : compare_messages(call, number, since);
+    const bool same = call.collective ? compare_calls(version, number, ours)
+                                      : compare_messages(call, number, since);
     if (same && stall_.is_due(since)) look_for_stall(call, number, since);
 }
 
-/// \return false: ranks disagree, or the store does not answer
-bool Watchdog::compare_calls(std::uint64_t number, std::string_view ours) {
+/// \return false: ranks disagree, the store does not answer, or the operation is over
+bool Watchdog::compare_calls(std::uint64_t version, std::uint64_t number, std::string_view ours) {
     if (!tell_messages()) return false;
     {
         const std::lock_guard lock(told_mutex_);
+        if (version_.load(std::memory_order_relaxed) != version) return false;  // it is over
         told_ = number;
+        if (!tell(at_key(), std::string(ours))) return false;
     }
-    if (!tell(at_key(), std::string(ours))) return false;
     // Each rank compares itself with its neighbour and with rank 0, which finds any disagreement.
     for (const std::uint32_t other : {(options_.rank + 1) % options_.size, 0u})
         if (other != options_.rank && disagrees(other, ours)) return false;
@@ -206,27 +207,21 @@ bool Watchdog::compare_calls(std::uint64_t number, std::string_view ours) {
 /// Says once that this rank has left its last operation, and which messages it has begun, since others may still be in
 /// them: they would take it for one that has not come, or that waits as they do.
 void Watchdog::tell_idle(std::uint64_t version, milliseconds since) {
-    const std::uint64_t number = number_.load(std::memory_order_relaxed);
+    const std::lock_guard lock(told_mutex_);
     if (version == idle_at_ || stall_.limit().count() == 0) return;
+    const std::uint64_t number = number_.load(std::memory_order_relaxed);
     const bool leaves = number != idle_after_;
-    {
-        const std::lock_guard lock(told_mutex_);
-        const bool is_known = leaves && told_ == number;  // to others, as one that this rank is in
-        // In an operation with a root this rank may have been done before anybody could see it there.
-        const bool has_root = leaves && calls_[number % kRecent].load().root >= 0;
-        if (!is_known && since < (has_root ? kStalled : stall_.limit() / 2)) return;
-    }
+    const bool is_known = leaves && told_ == number;  // to others, as one that this rank is in
+    // In an operation with a root this rank may have been done before anybody could see it there.
+    const bool has_root = leaves && calls_[number % kRecent].load().root >= 0;
+    if (!is_known && since < (has_root ? kStalled : stall_.limit() / 2)) return;
     std::vector<KeyStore::Pair> notes;
     if (std::string counts = message_counts(); !counts.empty())
         notes.emplace_back(key("messages", options_.rank), std::move(counts));
     if (leaves) notes.emplace_back(at_key(), recent() + std::string(kIdle));
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version_.load(std::memory_order_relaxed) != version) return;  // there is a next one
-    {
-        const std::lock_guard lock(told_mutex_);
-        told_ = number;
-    }
-    idle_after_ = number;
+    told_ = idle_after_ = number;
     idle_at_ = version;
     // Nothing waits here, so that a store which has ended is no reason to give up.
     if (!notes.empty() && options_.store->find(notes.front().first))

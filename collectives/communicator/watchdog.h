@@ -90,7 +90,7 @@ private:
     std::string elsewhere(std::uint32_t rank);
     std::string message_counts() const;
     bool tell_messages();
-    bool compare_calls(std::uint64_t number, std::string_view ours);
+    bool compare_calls(std::uint64_t version, std::uint64_t number, std::string_view ours);
     bool compare_messages(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     void look_for_stall(const Call& call, std::uint64_t number, std::chrono::milliseconds since);
     bool is_there(const Message& message, std::string_view their_way);
@@ -137,13 +137,12 @@ private:
     };
     std::vector<Counts> messages_;  ///< by peer; written by the thread that operates
 
-    std::mutex told_mutex_;
+    std::mutex told_mutex_;   ///< held also while at_key() is written: withdraw() has the last word
     std::uint64_t told_ = 0;  ///< number of the last operation that was written to the store
+    std::uint64_t idle_after_ = 0;  ///< that of the operation which others know to be over here
+    std::uint64_t idle_at_ = 0;     ///< version at which others were told so last
 
     std::string waits_in_;  ///< what others were told of that; of the thread
-    std::uint64_t idle_after_ =
-        0;  ///< number of the operation that others know to be over here; of the thread
-    std::uint64_t idle_at_ = 0;  ///< version at which others were told so last; of the thread
     std::thread thread_;
 };
 
