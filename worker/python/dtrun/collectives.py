@@ -304,7 +304,7 @@ class Communicator:
     def set_operation_timeout(self, seconds: Optional[float]) -> None:
         """How long an operation may take from now on, also one that is under way; None: as long as it likes.
 
-        :param seconds: 0 or less, a time that is used up, ends an operation when it is next looked at, within two seconds
+        :param seconds: 0 or less, a time that is used up, ends an operation at the next look, within two seconds
         """
         _check(_library.dtrun_comm_set_operation_timeout(self._get(), _limit_ms(seconds)))
 
