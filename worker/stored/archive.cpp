@@ -15,7 +15,7 @@ constexpr std::size_t kNameBytes = 100;
 constexpr std::size_t kSizeAt = 124;
 constexpr std::size_t kSizeBytes = 12;
 constexpr std::size_t kKindAt = 156;
-constexpr std::size_t kPieceBytes = 128u << 10;
+constexpr std::size_t kUnpackedBytes = 128u << 10;
 constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, and gzip's header and trailer
 
 /// A text that ends with its field or with a zero in it.
@@ -105,7 +105,7 @@ Result<void> read_archive(std::string_view archive, std::size_t bytes_max, const
     if (::inflateInit2(&stream, kGzipWindow) != Z_OK) return fail(Errc::internal, "out of memory");
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(archive.data()));
     stream.avail_in = static_cast<uInt>(archive.size());
-    std::string piece(kPieceBytes, '\0');
+    std::string piece(kUnpackedBytes, '\0');
     Tar tar(take);
     Result<void> done;
     int status = Z_OK;
