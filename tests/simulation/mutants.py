@@ -139,15 +139,6 @@ OF_DAEMON = {
 # at is_finishing_).
 MEMBERSHIP = "rendezvous/job/membership"
 OF_HEAD = {
-    "a host that comes when the job is ended already is not told": (
-        "launcher/head/head.cpp", "    if (job_.ending()) hosts_.send(host, encode(Stop{}));  // too late for it\n", ""),
-    "a world whose start is under way is started though the job ends": (
-        "launcher/head/own_assigner.cpp", " == Membership::Phase::running && !context_.job.ending();\n}\n\n/// Starts",
-        " == Membership::Phase::running;\n}\n\n/// Starts"),
-    "what is decided when the job ends is carried out": (
-        "launcher/head/own_assigner.cpp",
-        "    auto orders = membership_.take_orders();\n    if (context_.job.ending()) return;\n",
-        "    auto orders = membership_.take_orders();\n"),
     "a process that was prepared counts as there after all have started again": (
         f"{MEMBERSHIP}.cpp", "[](HostId, SlotIndex, Process& process) { process = {}; });\n    release_delisted();",
         "[](HostId, SlotIndex, Process& process) { process = {.prepared = process.prepared}; });\n"
