@@ -2,13 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <poll.h>
 #include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <climits>
 
 namespace dtrun::collectives {
 namespace {
 
 /// How many spans of ranks a line names.
 constexpr std::size_t kSpansMax = 8;
+/// Threads that watch over the group say these lines: a terminal that is stopped must not stop them.
+constexpr int kReaderPatienceMs = 1'000;
 
 }  // namespace
 
@@ -31,9 +37,13 @@ void tell_user(std::span<const std::string> lines) {
     std::string text;
     for (const std::string& line : lines) text += "dtrun: " + line + "\n";
     for (std::size_t at = 0; at < text.size();) {
-        const ssize_t done = ::write(STDERR_FILENO, text.data() + at, text.size() - at);
-        if (done < 0) return;  // nobody reads it
-        at += static_cast<std::size_t>(done);
+        // What can be written of a pipe that has room does not block.
+        pollfd output{STDERR_FILENO, POLLOUT, 0};
+        if (::poll(&output, 1, kReaderPatienceMs) == 0) return;  // nobody reads it
+        const std::size_t piece = std::min<std::size_t>(text.size() - at, PIPE_BUF);
+        const ssize_t done = ::write(STDERR_FILENO, text.data() + at, piece);
+        if (done < 0 && errno != EINTR) return;
+        at += static_cast<std::size_t>(std::max<ssize_t>(done, 0));
     }
 }
 

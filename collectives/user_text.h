@@ -10,7 +10,7 @@ namespace dtrun::collectives {
 /// \param ranks  of the job, in the order in which they are named
 std::string name_ranks(std::span<const std::uint32_t> ranks);
 
-/// Writes lines to the job's error output, in one piece.
+/// Writes lines to the job's error output, in one piece. They are dropped if nobody has made room there within a second.
 void tell_user(std::span<const std::string> lines);
 
 }  // namespace dtrun::collectives

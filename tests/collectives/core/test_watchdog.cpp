@@ -1,8 +1,12 @@
 #include "collectives/communicator/watchdog.h"
 
+#include "base/fd.h"
+#include "collectives/user_text.h"
 #include "tests/collectives/support/memory_store.h"
 #include "tests/support/catch.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -659,4 +663,27 @@ TEST_CASE("operations are described by what matters in them", "[collectives]") {
         describe(
             {.operation = "send", .count = 1, .type = DType::u8, .root = 1, .collective = false}) ==
         "send of 1 u8 (rank 1)");
+}
+
+TEST_CASE("what nobody reads holds up no thread that watches", "[collectives]") {
+    const auto pipe = make_pipe();
+    REQUIRE(pipe);
+    const int writes = pipe->write.get();
+    const std::string rest(4'096, 'x');
+    ::fcntl(writes, F_SETFL, O_NONBLOCK);
+    while (::write(writes, rest.data(), rest.size()) > 0) continue;
+    ::fcntl(writes, F_SETFL, 0);
+    const Fd errors(::dup(STDERR_FILENO));
+    ::dup2(writes, STDERR_FILENO);
+    auto told = std::async(std::launch::async, [] {
+        const std::string line = "rank 1 has not come";
+        tell_user({&line, 1});
+    });
+    const auto state = told.wait_for(milliseconds(20'000));
+    ::dup2(errors.get(), STDERR_FILENO);
+    std::array<char, 65'536> read{};
+    if (state != std::future_status::ready)  // it ends with the test
+        while (told.wait_for(milliseconds(0)) != std::future_status::ready)
+            CHECK(::read(pipe->read.get(), read.data(), read.size()) > 0);
+    CHECK(state == std::future_status::ready);
 }
