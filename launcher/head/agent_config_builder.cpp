@@ -160,6 +160,7 @@ Bytes AgentConfigBuilder::for_host(HostId host, std::uint64_t agent) const {
     config.host_name = target.host.name;
     if (target.transport == plan::Transport::local) {
         config.addresses = {"127.0.0.1"};
+        config.head_is_here = true;
         config.store_socket = server_.store_socket;
         config.store_by_tcp = 0;
     }
@@ -167,6 +168,7 @@ Bytes AgentConfigBuilder::for_host(HostId host, std::uint64_t agent) const {
     if (parent && hosts_[*parent].relay_port != 0) {
         config.addresses = {hosts_[*parent].address};
         config.port = hosts_[*parent].relay_port;
+        config.head_is_here = false;
     }
     config.relay = hosts_.tree().is_relay(host);
     config.env = spec_.env_of(target);

@@ -255,7 +255,7 @@ void Head::decide() {
     if (const auto order = job_.take_stop()) stop_hosts(*order);
     if (started_ && job_.all_run()) std::exchange(started_, nullptr)();
     if (job_.over()) over_.cancel();
-    if (detector_.is_calm() && !is_calm()) detector_.be_alert();
+    if (detector_.is_calm()) detector_.hasten(pace());
 }
 
 void Head::stop_hosts(const Job::Order& order) {
@@ -467,23 +467,31 @@ Pace Head::beat() {
     if (asked_to_end_ && !hurry_ && output_.is_disk_silent()) hurry();
     const Sessions::Silence silence = sessions_.beat(detector_);
     for (const auto& [session, silent_for] : silence.lost)
-        if (!is_here(*session)) give_up(*session, describe_silence(silent_for));
-    if (silence.is_any_late || !is_calm()) return Pace::alert;
+        if (!is_here(*session->host())) give_up(*session, describe_silence(silent_for));
+    const Pace pace = this->pace();
+    if (pace == Pace::alert || (pace == Pace::calm && silence.is_any_late)) return Pace::alert;
     // What a start needs is several times of what a job needs that runs.
     if (std::exchange(was_busy_, false)) give_freed_memory_back();
     detector_.rest(silence.asked);
-    return Pace::calm;
+    return pace;
 }
 
-/// All ranks run, and nothing is under way that beats decide.
-bool Head::is_calm() const {
+/// Alert unless all ranks run, and nothing is under way that beats decide.
+Pace Head::pace() const {
     const Deadline now = Clock::now();
-    return job_.all_run() && !deadlocks_.is_watching(now) && assigner_->is_calm(now);
+    if (!job_.all_run() || deadlocks_.is_watching(now) || !assigner_->is_calm(now))
+        return Pace::alert;
+    return is_alone() && deadlocks_.is_idle() ? Pace::still : Pace::calm;
+}
+
+/// No other machine is part of the job, or may become one.
+bool Head::is_alone() const {
+    return spec_.hosts.size() == 1 && is_here(HostId{0}) && !spec_.options.elastic && !spec_.daemon;
 }
 
 /// An agent of this machine that is silent is starved, or stopped by somebody; its end cuts its connection.
-bool Head::is_here(const AgentSession& session) const {
-    return session.host() && spec_.hosts[*session.host()].transport == plan::Transport::local;
+bool Head::is_here(HostId host) const {
+    return spec_.hosts[host].transport == plan::Transport::local;
 }
 
 void Head::give_up(AgentSession& session, const std::string& why) {
@@ -571,7 +579,7 @@ void Head::ranks_wait(HostId host, Waits waits) {
             wait.hopeless = false;
     }
     deadlocks_.waits(host, std::move(waits.waits), Clock::now());
-    if (detector_.is_calm() && !is_calm()) detector_.be_alert();
+    detector_.hasten(std::max(pace(), Pace::calm));  // what follows from it is told at a beat
 }
 
 void Head::mpi_news(HostId host, const MpiStatus& news) {

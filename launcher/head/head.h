@@ -120,7 +120,8 @@ private:
 
     JobContext context();
     Pace beat();
-    bool is_calm() const;
+    Pace pace() const;
+    bool is_alone() const;
     void decide();
     void stop_hosts(const Job::Order& order);
     void all_started();
@@ -129,7 +130,7 @@ private:
     void lost(HostId host, const std::string& why);
     void give_up(AgentSession& session, const std::string& why);
     void check_twin(HostId host, Join& join);
-    bool is_here(const AgentSession& session) const;
+    bool is_here(HostId host) const;
     void watch_waits();
     void tell_stalls();
     asio::awaitable<void> end_hang(std::string why);

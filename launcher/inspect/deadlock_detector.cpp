@@ -160,6 +160,11 @@ bool DeadlockDetector::is_watching(Deadline now) const {
     });
 }
 
+bool DeadlockDetector::is_idle() const {
+    const auto waits = [](const auto& of_host) { return !of_host.second.empty(); };
+    return spawn_refused_.empty() && std::ranges::none_of(waits_, waits);
+}
+
 std::vector<const DeadlockDetector::Waiting*> DeadlockDetector::meeting(
     Deadline now, milliseconds at_least) const {
     std::vector<const Waiting*> found;

@@ -57,6 +57,8 @@ public:
     };
     /// Whether look() may soon have something to say: ranks meet, or began to wait or ended a moment ago.
     bool is_watching(Deadline now) const;
+    /// Whether look() and long_waits() have nothing to say unless more is told.
+    bool is_idle() const;
     /// The next verdict that has not been told yet. After one that ends the job, later waits() are
     /// ignored: ranks then stop waiting only because they are ended.
     std::optional<Verdict> look(Deadline now);

@@ -53,13 +53,14 @@ void FailureDetector::follow() {
     if (!beat_) return;
     const Deadline now = Clock::now();
     const Pace pace = beat(now);
-    next_ = now + (pace == Pace::calm ? interval(pace) * 3 / 2 : interval(pace));
+    next_ = now + (pace == Pace::alert ? interval(pace) : interval(pace) * 3 / 2);
     timer_.cancel();
 }
 
-void FailureDetector::be_alert() {
-    if (!beat_ || !is_calm()) return;
-    next_ = after(kHeartbeatInterval);
+void FailureDetector::hasten(Pace pace) {
+    const Deadline latest = after(interval(pace));
+    if (!beat_ || next_ <= latest) return;
+    next_ = latest;
     timer_.cancel();
 }
 
@@ -84,8 +85,8 @@ Pace FailureDetector::beat(Deadline now) {
 
 /// Short timeouts leave no time for long intervals.
 std::chrono::milliseconds FailureDetector::interval(Pace pace) const {
-    const bool is_calm = pace == Pace::calm && timeout_ >= kHeartbeatTimeout;
-    return is_calm ? kCalmHeartbeatInterval : kHeartbeatInterval;
+    if (pace == Pace::alert || timeout_ < kHeartbeatTimeout) return kHeartbeatInterval;
+    return pace == Pace::calm ? kCalmHeartbeatInterval : kStillHeartbeatInterval;
 }
 
 bool FailureDetector::is_late(const Link& link) const {

@@ -14,8 +14,9 @@
 
 namespace dtrun {
 
-/// What a beat says of the time until the next one: kCalmHeartbeatInterval, or kHeartbeatInterval.
-enum class Pace : std::uint8_t { calm, alert };
+/// What a beat says of the time until the next one: kStillHeartbeatInterval, kCalmHeartbeatInterval, or
+/// kHeartbeatInterval.
+enum class Pace : std::uint8_t { still, calm, alert };
 
 /// The heartbeat of a process: calls back at an interval, and tells which peers are lost.
 ///
@@ -35,12 +36,12 @@ public:
     asio::awaitable<void> run(std::function<Pace()> beat);
     /// The process above has sent its heartbeat: sends ours at once. Nothing happens before run().
     void follow();
-    /// Something is going on: the next beat comes within kHeartbeatInterval.
-    void be_alert();
+    /// Something is going on: the next beat comes within the interval of this pace.
+    void hasten(Pace pace);
     /// For a calm beat, at its end: rests a moment if this process does next to nothing, so that the answers of
     /// many peers wake it once. \param asked  peers that were sent a heartbeat
     void rest(std::size_t asked);
-    /// Whether the next beat comes later than that.
+    /// Whether the next beat comes later than kHeartbeatInterval.
     bool is_calm() const { return next_ > after(kHeartbeatInterval); }
 
     /// How long a peer has been silent, if that is too long.

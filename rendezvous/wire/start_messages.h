@@ -88,6 +88,7 @@ struct AgentConfig : JobSettings {
     std::string host_name;               ///< what the user calls this host
     std::vector<std::string> addresses;  ///< the head's numeric addresses, the most likely first
     std::uint16_t port = 0;              ///< of the head's rendezvous server
+    bool head_is_here = false;           ///< on this machine, and no relay is between
     bool relay = false;                  ///< other hosts' agents will connect to this one
     std::vector<std::string> argv;       ///< the program and its arguments
     std::vector<JobProgram> programs;    ///< if there are several, all; `argv` is the first
@@ -126,6 +127,7 @@ struct AgentConfig : JobSettings {
         JobSettings::fields(m, f);
         f("job", m.job_id), f("secret", m.secret), f("host", m.host), f("host_name", m.host_name);
         f("agent", m.agent), f("addresses", m.addresses), f("port", m.port), f("relay", m.relay);
+        f("head_is_here", m.head_is_here);
         f("argv", m.argv), f("programs", m.programs), f("env", m.env);
         f("directory", m.directory), f("directory_required", m.directory_required);
         f("reserve_ports", m.reserve_ports), f("reserve_everywhere", m.reserve_everywhere);

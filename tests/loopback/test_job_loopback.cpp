@@ -578,13 +578,16 @@ TEST_CASE("a network that delivers nothing for two seconds is no lost host, for 
     in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });
 }
 
-TEST_CASE("an agent on dtrun's own machine is never lost for being silent", "[loopback]") {
+TEST_CASE("neither an agent on dtrun's own machine nor its head is lost for being silent",
+          "[loopback]") {
     Script script;
     for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 60s;
     script.hosts[HostId{1}].is_here = true;
     script.hosts[HostId{1}].stalled = {1s, 31s};
-    script.hosts[HostId{1}].stalled_way = Way::from_host;
-    in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+    for (const Way way : {Way::from_host, Way::to_host, Way::both}) {
+        script.hosts[HostId{1}].stalled_way = way;
+        in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == 0); });
+    }
     script.hosts[HostId{1}].stalled.reset();
     script.hosts[HostId{1}].agent_killed = 2s;
     in_many_orders(20, script, [](const Ending& ending) { CHECK(ending.code == plan::kExitLost); });

@@ -64,11 +64,27 @@ TEST_CASE("a process beats every 1.25 s while all is calm, and every half while 
     CHECK(process.beats == Moments{500ms, 1'750ms, 3'000ms, 4'250ms, 4'750ms, 5'250ms});
     process.pace = Pace::calm;
     process.run_until(5'900ms);
-    process.detector.be_alert();  // the next one would have come at 7,000
-    process.detector.be_alert();
+    process.detector.hasten(Pace::alert);  // the next one would have come at 7,000
+    process.detector.hasten(Pace::alert);
     process.run_until(7'700ms);
     CHECK(Moments(process.beats.begin() + 6, process.beats.end()) ==
           Moments{5'750ms, 6'400ms, 7'650ms});
+}
+
+TEST_CASE(
+    "a process whose peers are all on its machine beats each ten seconds until something goes on",
+    "[liveness]") {
+    Process process;
+    process.pace = Pace::still;
+    process.run_until(10'600ms);
+    CHECK(process.beats == Moments{500ms, 10'500ms});
+    process.detector.hasten(Pace::calm);
+    process.run_until(11'500ms);
+    process.detector.hasten(Pace::calm);  // later than what was asked for is no haste
+    process.run_until(21'800ms);
+    process.detector.follow();  // half an interval later than the head's beat, its own would come
+    process.run_until(36'700ms);
+    CHECK(Moments(process.beats.begin() + 2, process.beats.end()) == Moments{11'850ms, 21'800ms});
 }
 
 TEST_CASE("a short timeout leaves no time for long intervals", "[liveness]") {

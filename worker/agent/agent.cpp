@@ -344,13 +344,18 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
     return welcome;
 }
 
+/// A head on this machine is lost by its end alone, and hears of us when it asks. What ranks wait for is looked at
+/// nevertheless as often as elsewhere.
 Pace Agent::beat() {
+    const bool is_asked = std::exchange(is_asked_, false);
+    const bool watches_head = !config_.head_is_here;
     load_.sample(Clock::now());
-    say_alive();
-    const bool is_any_late = connections_->beat(*detector_) || detector_->is_late(*link_);
+    if (is_asked || watches_head) say_alive();
+    const bool is_any_late =
+        connections_->beat(*detector_) || (watches_head && detector_->is_late(*link_));
     look_for_nested();
     say_who_waits(WaitReport::kWorthTelling, nested_watch_.waits(Clock::now()));
-    if (!ending_.head_stopped) {
+    if (watches_head && !ending_.head_stopped) {
         const auto silence = detector_->lost_with_machine(*link_);
         if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
     }
@@ -508,7 +513,10 @@ void Agent::subscribe() {
 Result<void> Agent::handle(const FrameView& frame) {
     if (frame.type == FrameType::signal)
         if (const auto signal = decode<SignalRanks>(frame.payload)) head_signalled(signal->signal);
-    if (frame.type == FrameType::heartbeat) detector_->follow();
+    if (frame.type == FrameType::heartbeat) {
+        is_asked_ = true;
+        detector_->follow();
+    }
     const bool for_ranks = frame.type == FrameType::input || frame.type == FrameType::signal;
     if (!start_ || !for_ranks) return router_.route(frame);
     start_->deferred.emplace_back(frame.type, frame.payload);

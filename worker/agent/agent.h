@@ -216,7 +216,8 @@ private:
     std::string interface_;        ///< over which the head was reached
     ReservedPorts reserved_ports_;
     std::unique_ptr<Link> link_;
-    bool joined_ = false;  ///< the head has been told that this host is ready, or why it is not
+    bool is_asked_ = false;  ///< by the head, at this moment, whether we are there
+    bool joined_ = false;    ///< the head has been told that this host is ready, or why it is not
     std::vector<Bytes> early_;  ///< what it is told after that
     std::unique_ptr<Connections> connections_;
     std::unique_ptr<ranks::RankRunner> runner_;

@@ -8,9 +8,9 @@ DTRUN = sys.argv[1]
 LIMIT_S = 60
 TIME_S = 3
 TRIES = 10  # a process also waits for its own pages, if memory is short: no timer, so it will be less
-# Wake-ups a second. The head's heartbeat is one for it and one for the agent, whose answer is one more for the head; the rest is
-# room for a machine that is busy.
-WAKE_UPS_MAX = {"dtrun": 3, "dtrun-guard": 0.5, "dtrun-agent": 1.7}
+# Wake-ups a second. All hosts are this machine, so the head beats each ten seconds, and is woken once more by the answer; the agent
+# looks each 1.25 s whether its ranks wait. The rest is room for a machine that is busy.
+WAKE_UPS_MAX = {"dtrun": 0.7, "dtrun-guard": 0.5, "dtrun-agent": 1.7}
 
 
 def own_processes(pid):
