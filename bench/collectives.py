@@ -122,7 +122,8 @@ def automatic(options):
             for shape_of in ((1, 2), (1, 4), *SHAPES):
                 if rate:
                     shape(cluster, shape_of[0], rate)
-                rows = [sweep(cluster, shape_of, "dtrun", options.iterations, sizes, ("none", "fp16", "int8"), "auto")
+                # Of these the first eight are a trial.
+                rows = [sweep(cluster, shape_of, "dtrun", max(options.iterations, 31), sizes, ("none", "fp16", "int8"), "auto")
                         for _ in range(options.rounds)]
                 if rate:
                     shape(cluster, shape_of[0], None)

@@ -9,7 +9,7 @@ namespace dtrun::collectives {
 
 /// When values travel in fewer bits.
 enum class CompressionPolicy {
-    automatic,  ///< between hosts, if they are enough to gain by it; in full else, which is exact and faster
+    automatic,  ///< between hosts, where it is faster, which is tried; in full else, which is exact
     always,  ///< also on one host, and however few they are: to study formats
 };
 

@@ -167,12 +167,6 @@ std::string backend_wish(std::string wish) {
     return wish.empty() ? "auto" : wish;
 }
 
-/// Whether formats are studied: then compression is not left to what gains by it.
-bool compresses_always() {
-    const char* const wish = std::getenv("DTRUN_COMPRESS");
-    return wish != nullptr && std::string_view(wish) == "always";
-}
-
 /// As the variables of Horovod say, which dtrun.torch reads, too; 0: never.
 std::chrono::milliseconds stall_limit_from_environment() {
     constexpr double kDefault = 60, kYear = 365.0 * 24 * 3'600;
@@ -301,7 +295,14 @@ Communicator::Communicator(SharedWorker worker, Plan plan)
       ranks_(std::move(plan.ranks)),
       rank_(plan.rank),
       apart_(Topology::apart(rank_, size())),
-      insists_(compresses_always()) {}
+      compresses_(compresses_from_environment()) {}
+
+Communicator::Compresses Communicator::compresses_from_environment() {
+    const char* const variable = std::getenv("DTRUN_COMPRESS");
+    const std::string_view wish = variable != nullptr ? variable : "";
+    if (wish == "always") return Compresses::always;
+    return wish == "hosts" ? Compresses::what_leaves : Compresses::what_gains;
+}
 
 Result<void> Communicator::join(const GroupSpec& spec) {
     if (choice_.backend == "none") {

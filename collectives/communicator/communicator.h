@@ -5,6 +5,7 @@
 #include "collectives/algorithms/compressed.h"
 #include "collectives/algorithms/stand_ins.h"
 #include "collectives/backends/choose.h"
+#include "collectives/communicator/compression_trial.h"
 #include "collectives/communicator/watchdog.h"
 #include "collectives/communicator/worker_store.h"
 #include "collectives/group.h"
@@ -13,10 +14,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace dtrun::collectives {
@@ -131,8 +134,22 @@ private:
                                    const Compression& compression, std::uint64_t call);
     /// Whether this many values in all go between hosts and gain if they are encoded.
     bool gains(std::size_t count) const;
-    /// Compression as far as it is worth it for this many values in all; nullptr: in full.
-    const Compression* worth(const Compression* compression, std::size_t count) const;
+    /// What is compressed that may be.
+    enum class Compresses {
+        what_gains,   ///< of what leaves a host
+        what_leaves,  ///< a host, and is enough
+        always,
+    };
+    static Compresses compresses_from_environment();
+    /// How the values of a call go that may be compressed.
+    struct Way {
+        const Compression* compression = nullptr;  ///< nullptr: in full
+        CompressionTrial* trial = nullptr;         ///< that the call is a part of, or nullptr
+    };
+    /// \param count  values in all
+    Way way_of(CallName operation, const Compression* compression, DType type, std::size_t count);
+    template <class Body>
+    Result<void> in_trial(CompressionTrial* trial, std::size_t count, Body body);
     const Compression* for_halves(std::size_t count, DType type, Reduce reduce) const;
     /// Between what values are compressed: hosts, or ranks where somebody insists on it.
     struct Hierarchy {
@@ -153,7 +170,9 @@ private:
     std::string facts_;
     HostTopology host_topology_;
     Topology apart_;  ///< every rank by itself
-    bool insists_;    ///< on compression, whatever the policy
+    const Compresses compresses_;
+    /// By operation, format, type and the number of values as a power of two.
+    std::map<std::tuple<std::uint64_t, Format, DType, int>, CompressionTrial> trials_;
     std::unique_ptr<Group> group_;
     CompressedAllreduce compressed_;
     std::vector<std::byte> fusion_;

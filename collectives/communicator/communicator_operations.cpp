@@ -5,6 +5,7 @@
 #include "collectives/codec/format_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace dtrun::collectives {
@@ -59,12 +60,33 @@ bool Communicator::gains(std::size_t count) const {
            count >= kRailValuesMin * host_topology_.topology.rails();
 }
 
-const Compression* Communicator::worth(const Compression* compression, std::size_t count) const {
-    if (size() == 1) return nullptr;
-    if (compression == nullptr || group_->on_device()) return compression;
-    const bool insists = insists_ || compression->policy == CompressionPolicy::always ||
+Communicator::Way Communicator::way_of(CallName operation, const Compression* compression,
+                                       DType type, std::size_t count) {
+    if (compression == nullptr || size() == 1) return {};
+    const bool insists = compresses_ == Compresses::always ||
+                         compression->policy == CompressionPolicy::always ||
                          row_of(compression->format).use == FormatRow::Use::study;
-    return insists || gains(count) ? compression : nullptr;
+    if (insists || group_->on_device()) return {compression};
+    if (!gains(count)) return {};
+    if (compresses_ == Compresses::what_leaves) return {compression};
+    CompressionTrial& trial =
+        trials_[{operation.number, compression->format, type, std::bit_width(count)}];
+    return {trial.way() == CompressionTrial::compressed ? compression : nullptr, &trial};
+}
+
+/// Times a call that is part of a trial. \param body  Result<void>()
+template <class Body>
+Result<void> Communicator::in_trial(CompressionTrial* trial, std::size_t count, Body body) {
+    if (trial == nullptr) return body();
+    const auto begin = std::chrono::steady_clock::now();
+    Result<void> done = body();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (!done || !trial->took(took.count() / static_cast<double>(count))) return done;
+    CompressionTrial::Times least = trial->times();
+    done = group_->run(
+        op::allreduce(least.data(), least.data(), least.size(), DType::f64, Reduce::min));
+    if (done) trial->decide(least);
+    return done;
 }
 
 /// How averages of halves in full go between hosts: they are added up as f32, and travel as halves all
@@ -103,20 +125,26 @@ Result<void> Communicator::check(const Operation& what, const Compression* compr
 Result<void> Communicator::run(const Operation& what, const Compression* compression) {
     if (auto checked = check(what, compression); !checked) return checked;
     const OperationRow& row = row_of(what.kind);
-    if (compression != nullptr)
-        compression = worth(compression, std::max(elements_of(row.in, what, rank_, size()),
-                                                  elements_of(row.out, what, rank_, size())));
     Call call{.operation = call_name_of(what.kind), .count = what.count, .type = what.type};
+    std::size_t values = 0;
+    Way way;
+    if (compression != nullptr) {
+        values = std::max(elements_of(row.in, what, rank_, size()),
+                          elements_of(row.out, what, rank_, size()));
+        way = way_of(call.operation, compression, what.type, values);
+    }
     if (row.reduces) call.reduce = static_cast<int>(what.reduce);
     if (row.rooted) call.root = what.root;
-    if (compression != nullptr) call.format = static_cast<int>(compression->format);
+    if (way.compression != nullptr) call.format = static_cast<int>(way.compression->format);
     if (!what.counts.empty()) {
         call.count = elements_of(row.out, what, rank_, size());
         call.parts = digest(what.counts);
     }
     Operation own = what;
     if (row.reduces) own.type = arithmetic_of(what.type);
-    return perform(call, [&](std::uint64_t number) { return carry_out(own, compression, number); });
+    return perform(call, [&](std::uint64_t number) {
+        return in_trial(way.trial, values, [&] { return carry_out(own, way.compression, number); });
+    });
 }
 
 Result<void> Communicator::carry_out(const Operation& what, const Compression* compression,
@@ -177,10 +205,11 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
         counts.push_back(array.count);
     }
     if (!is_one) call.parts = digest(counts);
-    compression = worth(compression, call.count);
+    const Way way = way_of(call.operation, compression, type, call.count);
+    compression = way.compression;
     call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
     type = arithmetic_of(type);
-    return perform(call, [&](std::uint64_t number) -> Result<void> {
+    const auto reduce_all = [&](std::uint64_t number) -> Result<void> {
         const Compression* const how =
             compression != nullptr ? compression : for_halves(call.count, type, reduce);
         if (how != nullptr) {
@@ -205,6 +234,9 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
             first += number_fused;
         }
         return {};
+    };
+    return perform(call, [&](std::uint64_t number) {
+        return in_trial(way.trial, call.count, [&] { return reduce_all(number); });
     });
 }
 

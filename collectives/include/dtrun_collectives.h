@@ -123,9 +123,9 @@ typedef struct dtrun_compression {
     float* error;   /* NULL, or `count` floats of the caller, 0 at first and one buffer for each
                         tensor: what compression has cost this time is made good the next time. After
                         a failed call set it to 0: some of it was on its way */
-    int policy;     /* 0: values that leave a host, if they are many enough to gain by it, travel in
-                        this format, all others in full, which is exact and faster (default);
-                        1: always, also on one host: to study a format */
+    int policy;     /* 0: values that leave a host travel in this format where a trial in the first
+                        calls has shown that this is faster, all others in full, which is exact
+                        (default); 1: always, also on one host: to study a format */
 } dtrun_compression;
 
 /* ---- life ------------------------------------------------------------------------------------ */

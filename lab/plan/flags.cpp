@@ -191,7 +191,7 @@ cli::Rows<ParsedBench> sweep_flags() {
          cli::set_number<&BenchCommand::warmup, 0, kIterationsMax>},
         {{.names = "--compress-auto",
           .group = native,
-          .help = "compress as programs do by default: between hosts, from some size on"},
+          .help = "compress as programs do by default: between hosts, where it is faster"},
          cli::set_true<&BenchCommand::compress_auto>},
         {{.names = "--in-place",
           .group = native,

@@ -22,7 +22,7 @@ struct SweepOptions {
     double seconds = 0;      ///< of one size; 0: no limit
     bool check = true;
     bool in_place = false;       ///< measured in place, too
-    bool compress_auto = false;  ///< only where the library would: between hosts, from some size on
+    bool compress_auto = false;  ///< only where the library would: between hosts, where it is faster
 };
 
 /// One measurement.

@@ -356,7 +356,8 @@ class Communicator:
         """Of all ranks' arrays, the same bits on every one; in place unless `out` is given.
 
         :param compression: for sum or average of float32, float16 and bfloat16 (on a GPU float32 alone): "fp16",
-            "bf16", "fp8-e4m3", "fp8-e5m2", "int8". What stays on a host, and small arrays, travel in full
+            "bf16", "fp8-e4m3", "fp8-e5m2", "int8". What stays on a host, small arrays, and what is faster so, as the first
+            calls try, travel in full
         :param stochastic: round at random, unbiased
         :param error: float32, as long as the array, zeros at first: for error feedback
         :param always: compress also on one host and however little it is, to study a format

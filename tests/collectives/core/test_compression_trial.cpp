@@ -1,0 +1,86 @@
+#include "collectives/communicator/compression_trial.h"
+#include "tests/support/catch.h"
+
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+using dtrun::collectives::CompressionTrial;
+using Way = CompressionTrial::Way;
+
+namespace {
+
+/// Ranks that call the same, and what their calls take.
+class Ranks {
+public:
+    Ranks(std::size_t size, double compressed, double full)
+        : trials_(size), seconds_{compressed, full} {}
+
+    /// Each takes up to `late` times as long as the operation does, but for one that comes last.
+    /// \return how all of them go
+    Way call(std::mt19937_64& random, double late = 0) {
+        const Way way = trials_.front().way();
+        std::uniform_real_distribution<double> more(1, 1 + late);
+        const std::size_t last = random() % trials_.size();
+        bool decide = false;
+        for (std::size_t rank = 0; rank < trials_.size(); ++rank) {
+            REQUIRE(trials_[rank].way() == way);
+            decide = trials_[rank].took(seconds_[way] * (rank == last ? 1 : more(random)));
+        }
+        if (!decide) return way;
+        CompressionTrial::Times least = trials_.front().times();
+        for (const CompressionTrial& trial : trials_)
+            for (std::size_t i = 0; i < least.size(); ++i)
+                least[i] = std::min(least[i], trial.times()[i]);
+        for (CompressionTrial& trial : trials_) trial.decide(least);
+        return way;
+    }
+    void now_take(double compressed, double full) { seconds_ = {compressed, full}; }
+
+private:
+    std::vector<CompressionTrial> trials_;
+    CompressionTrial::Times seconds_;
+};
+
+/// How `calls` calls go: 'c' and 'f'.
+std::string ways(Ranks& ranks, int calls) {
+    std::mt19937_64 random(1);
+    std::string text;
+    for (int i = 0; i < calls; ++i)
+        text += ranks.call(random) == CompressionTrial::compressed ? 'c' : 'f';
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("what is clearly faster is known after two calls of each way", "[collectives]") {
+    Ranks slow_link(4, 1, 2.6);
+    CHECK(ways(slow_link, 10) == "cfcfcccccc");
+    Ranks no_link(4, 2.6, 1);
+    CHECK(ways(no_link, 10) == "cfcfffffff");
+}
+
+TEST_CASE("what is nearly as fast is tried three times, and again after a thousand calls",
+          "[collectives]") {
+    Ranks ranks(2, 1.2, 1);
+    CHECK(ways(ranks, 12) == "cfcfcfcfffff");
+    CHECK(ways(ranks, 996) == std::string(996, 'f'));
+    ranks.now_take(1, 1.2);
+    CHECK(ways(ranks, 10) == "cfcfcfcccc");
+}
+
+TEST_CASE("ranks that come late to each other decide alike, and by what the operation takes",
+          "[collectives]") {
+    const char* const given = std::getenv("DTRUN_SEED");
+    const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 20'261'128;
+    INFO("DTRUN_SEED=" << seed);
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < 50; ++round) {
+        const bool gains = random() % 2 == 0;
+        Ranks ranks(1 + random() % 8, gains ? 1 : 1.1, gains ? 1.1 : 1);
+        for (int i = 0; i < 8; ++i) ranks.call(random, 20);
+        CHECK(ranks.call(random, 20) ==
+              (gains ? CompressionTrial::compressed : CompressionTrial::full));
+    }
+}
