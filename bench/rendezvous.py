@@ -314,7 +314,8 @@ def memory_lines(bench):
     sizes = memory_sizes(bench)
     if not sizes:
         return []
-    names = sorted({name for cell in bench.cells.values() for run in cell.runs
+    names = sorted({name for peer in bench.peers for workload, clients in sizes
+                    for run in bench.cells[peer.key, workload, clients].runs
                     for name in run["processes"]} - {"load"}, key=lambda name: name != "head")
     columns = []
     for workload, clients in sizes:
