@@ -1,6 +1,7 @@
 #include "hostfiles/host_item.h"
 
 #include <arpa/inet.h>
+#include <algorithm>
 
 namespace dtrun {
 
@@ -33,6 +34,11 @@ bool is_ipv6(std::string_view text) {
     in6_addr parsed;
     return address.find('\0') == std::string::npos &&
            ::inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
+}
+
+bool is_address(const std::string& text) {
+    in_addr parsed;
+    return is_ipv6(text) || ::inet_pton(AF_INET, text.c_str(), &parsed) == 1;
 }
 
 Result<void> check_user(std::string_view user, const Position& position) {

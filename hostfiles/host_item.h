@@ -30,4 +30,7 @@ Result<void> check_user(std::string_view user, const Position& position);
 /// Whether `text` is an IPv6 address (RFC 4291, with a zone such as %eth0 allowed), no brackets.
 bool is_ipv6(std::string_view text);
 
+/// The same, or an IPv4 address.
+bool is_address(const std::string& text);
+
 }  // namespace dtrun

@@ -3,16 +3,11 @@
 #include "hostfiles/host_item.h"
 #include "hostfiles/host_merger.h"
 
-#include <arpa/inet.h>
+#include <algorithm>
 
 namespace dtrun {
 
 namespace {
-
-bool is_numeric_address(const std::string& name) {
-    in_addr parsed;
-    return is_ipv6(name) || ::inet_pton(AF_INET, name.c_str(), &parsed) == 1;
-}
 
 /// Takes a run of digits, or else one byte, off the front.
 std::string_view take_part(std::string_view& text) {
@@ -63,7 +58,7 @@ Result<HostList> merge_names(const HostList& hosts, std::string_view what) {
 Result<HostList> shorten_names(const HostList& hosts) {
     HostList shortened = hosts;
     for (Host& host : shortened)
-        if (!is_numeric_address(host.name))
+        if (!is_address(host.name))
             host.name.resize(std::min(host.name.find('.'), host.name.size()));
     return merge_names(shortened, "--short");
 }

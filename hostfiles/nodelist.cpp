@@ -4,7 +4,7 @@
 #include "hostfiles/name_pattern.h"
 
 #include <fmt/format.h>
-#include <map>
+#include <limits>
 
 namespace dtrun {
 
@@ -17,6 +17,7 @@ struct Numbered {
     std::string_view prefix;
     std::string_view digits;  ///< empty: the name does not end in a number that a range can hold
     long long number = 0;
+    std::string_view domain{};  ///< with its dot, behind the number
 };
 
 Numbered take_apart(std::string_view name) {
@@ -30,15 +31,26 @@ Numbered take_apart(std::string_view name) {
     return {name.substr(0, begin), digits, *number};
 }
 
+/// As a person reads it: "n01.cluster" is the first of them there.
+Numbered take_apart_label(std::string_view name) {
+    const std::size_t dot = name.find('.');
+    if (dot == std::string_view::npos || is_digit(name.back())) return take_apart(name);
+    Numbered label = take_apart(name.substr(0, dot));
+    label.domain = name.substr(dot);
+    return label;
+}
+
 /// Collects neighbouring names that differ only in the number at their end, as one list item.
 class Bracket {
 public:
     /// False if the name does not go with the ones before; write() those first.
     bool add(const Numbered& name) {
-        if (!first_.empty() && (name.prefix != prefix_ || name.digits.empty() || !numbered_))
+        if (!first_.empty() &&
+            (name.prefix != prefix_ || name.domain != domain_ || name.digits.empty() || !numbered_))
             return false;
         if (first_.empty()) {
             prefix_ = name.prefix;
+            domain_ = name.domain;
             numbered_ = !name.digits.empty();
             start(name);
         } else if (!extends_range(name)) {
@@ -58,6 +70,7 @@ public:
             end_range();
             list += single ? ranges_ : "[" + ranges_ + "]";
         }
+        list += domain_;
         *this = {};
     }
 
@@ -83,13 +96,26 @@ private:
         if (count_ > 1) ranges_.append("-").append(last_.digits);
     }
 
-    std::string_view prefix_;
+    std::string_view prefix_, domain_;
     bool numbered_ = false;
     std::string ranges_;      ///< finished ranges, separated by commas
     std::string_view first_;  ///< first number of the open range; empty: there is none
     Numbered last_;
     long long count_ = 0;  ///< names in the open range
 };
+
+std::string compressed(std::span<const std::string> names, Numbered (*parts)(std::string_view)) {
+    std::string list;
+    Bracket bracket;
+    for (const std::string& text : names) {
+        const Numbered name = parts(text);
+        if (bracket.add(name)) continue;
+        bracket.write(list);
+        bracket.add(name);
+    }
+    if (!names.empty()) bracket.write(list);
+    return list;
+}
 
 }  // namespace
 
@@ -110,37 +136,12 @@ Result<std::vector<std::string>> expand_nodelist(std::string_view text, std::str
 }
 
 std::string compress_nodelist(std::span<const std::string> names) {
-    std::string list;
-    Bracket bracket;
-    for (const std::string& text : names) {
-        const Numbered name = take_apart(text);
-        if (bracket.add(name)) continue;
-        bracket.write(list);
-        bracket.add(name);
-    }
-    if (!names.empty()) bracket.write(list);
-    return list;
+    return compressed(names, take_apart);
 }
 
 std::string name_hosts(const std::vector<std::string>& names) {
-    constexpr std::size_t kFew = 4;
-    if (names.size() <= kFew) return join_names(names);
-    return fmt::format("{} ({})", compress_nodelist(names), names.size());
-}
-
-std::vector<HostsAlike> group_alike(const std::vector<std::pair<std::string, std::string>>& said) {
-    std::vector<HostsAlike> groups;
-    std::map<std::string, std::size_t> places;  // of texts in them
-    for (const auto& [name, whole] : said) {
-        std::string text = whole;
-        const std::string of_ssh = fmt::format("ssh: connect to host {} port ", name);
-        if (const auto at = text.find(of_ssh); at != std::string::npos)
-            text.replace(at, of_ssh.size(), "ssh: port ");
-        const auto [place, is_new] = places.try_emplace(text, groups.size());
-        if (is_new) groups.push_back({{}, std::move(text)});
-        groups[place->second].names.push_back(name);
-    }
-    return groups;
+    if (names.size() <= kFewHosts) return join_names(names);
+    return fmt::format("{} ({})", compressed(names, take_apart_label), names.size());
 }
 
 }  // namespace dtrun

@@ -3,10 +3,10 @@
 #include "base/result.h"
 #include "hostfiles/host.h"
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace dtrun {
@@ -30,17 +30,10 @@ Result<std::vector<std::string>> expand_nodelist(std::string_view text,
 /// \return "" for no names
 std::string compress_nodelist(std::span<const std::string> names);
 
-/// All of `names` for a person to read: "s1, s2 and s3", or of many "n[01-20],m[1-3] (23)".
-std::string name_hosts(const std::vector<std::string>& names);
+/// So many hosts are named one by one.
+inline constexpr std::size_t kFewHosts = 4;
 
-/// Hosts of which the same is to be said.
-struct HostsAlike {
-    std::vector<std::string> names;
-    std::string text;
-};
-/// Puts hosts together, in the order in which the first of each group comes. What ssh says with a host's own name in it is
-/// said of each without it.
-/// \param said  name and text of each
-std::vector<HostsAlike> group_alike(const std::vector<std::pair<std::string, std::string>>& said);
+/// All of `names` for a person to read: "s1, s2 and s3", or of many "n[01-20].cluster,login (21)".
+std::string name_hosts(const std::vector<std::string>& names);
 
 }  // namespace dtrun

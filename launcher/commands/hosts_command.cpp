@@ -7,6 +7,7 @@
 #include "hostfiles/host_names.h"
 #include "hostfiles/host_spec.h"
 #include "hostfiles/hostfile.h"
+#include "hostfiles/hosts_alike.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/cli/command.h"
 #include "launcher/commands/host_survey.h"

@@ -1,4 +1,5 @@
 #include "base/strings.h"
+#include "hostfiles/hosts_alike.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/doctor/doctor_report.h"
 
@@ -85,11 +86,14 @@ void judge_logins(const DoctorReport& report, Findings& findings) {
     for (const HostReport& host : report.hosts)
         if (host.seen && !host.copied) times.push_back(host.login);
     std::ranges::sort(times);
+    std::vector<std::pair<std::string, std::string>> failed;
+    for (const HostReport& host : report.hosts)
+        if (host.why) failed.emplace_back(host.name, *host.why);
+    for (const auto& [names, why] : group_alike(failed))
+        for (const std::string& name : names) findings.add("log-in", name, why);
     for (const HostReport& host : report.hosts) {
-        if (host.why) {
-            findings.add("log-in", host.name, *host.why);
-        } else if (!host.copied && host.login > kLoginMax && times.size() > 2 &&
-                   host.login > 4 * times[times.size() / 2]) {
+        if (!host.why && !host.copied && host.login > kLoginMax && times.size() > 2 &&
+            host.login > 4 * times[times.size() / 2]) {
             findings.add(
                 "log-in", host.name,
                 fmt::format("it takes {:.0f} s to log in, elsewhere {:.1f}; its name "

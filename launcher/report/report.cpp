@@ -4,6 +4,7 @@
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
+#include "hostfiles/hosts_alike.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/plan/rank_set.h"
 #include "launcher/report/cures.h"

@@ -307,7 +307,7 @@ private:
         const std::string name = address.empty() ? set_.host : address;
         const auto addresses = co_await look_up(pool_, name, deadline_);
         const bool is_other = !address.empty() || set_.has_other_name;
-        if (!addresses && is_other) co_return fail(addresses.error(), "{}", name);
+        if (!addresses && is_other) co_return fail(addresses.error(), "looking up {}", name);
         if (!addresses) co_return std::unexpected(addresses.error());
         phase_(kConnecting);
         auto socket =

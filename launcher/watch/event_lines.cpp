@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "base/text_layout.h"
+#include "hostfiles/hosts_alike.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/plan/rank_set.h"
 #include "launcher/watch/fields.h"
@@ -81,6 +82,7 @@ std::string cause_of(const json::object& fields) {
 
 void EventLines::add(const Event& event) {
     std::string ending = ending_of(event.kind, event.fields);
+    std::string alike = without_own_words(text_of(event.fields, "host"), ending);
     Line* line = nullptr;
     if (is_of_host(event.kind) || is_of_rank(event.kind)) {
         std::size_t looked_at = 0;
@@ -88,7 +90,7 @@ void EventLines::add(const Event& event) {
             const bool is_news = !is_of_host(each->kind) && !is_of_rank(each->kind);
             const bool is_old = event.time_ns - each->time_ns > kTogether_ns;
             if (is_news || is_old || looked_at++ > kLinesBetween) break;
-            if (each->kind != event.kind || each->ending != ending) continue;
+            if (each->kind != event.kind || each->alike != alike) continue;
             line = &*each;
             break;
         }
@@ -97,8 +99,11 @@ void EventLines::add(const Event& event) {
         line = &lines_.emplace_back();
         line->kind = event.kind;
         line->ending = std::move(ending);
+        line->alike = std::move(alike);
         line->severity = severity_of(event.kind, event.fields);
         line->first = event.fields;
+    } else if (line->ending != ending) {
+        line->ending = line->alike;
     }
     ++line->count;
     line->time_ns = event.time_ns;

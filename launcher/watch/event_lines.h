@@ -27,7 +27,8 @@ public:
 private:
     struct Line {
         EventKind kind{};
-        std::string ending{};  ///< what has to be equal to be told together
+        std::string ending{};  ///< what is told together
+        std::string alike{};   ///< its words that have to be equal for that
         Severity severity{};
         boost::json::object first{};  ///< fields of the first event
         std::size_t count = 0;

@@ -115,24 +115,11 @@ TEST_CASE("compress_nodelist writes neighbours as ranges, in order", "[hostfiles
     CHECK(compress_nodelist({}) == "");
 }
 
-TEST_CASE("hosts of which the same is said are one group, also if ssh says it with their names",
-          "[hostfiles]") {
-    const auto groups =
-        group_alike({{"s1", "ssh: connect to host s1 port 22: No route to host"},
-                     {"s2", "no key"},
-                     {"s3", "ssh: connect to host s3 port 22: No route to host"},
-                     {"s4", "ssh: connect to host gate port 22: No route to host"}});
-    REQUIRE(groups.size() == 3);
-    CHECK(groups[0].names == std::vector<std::string>{"s1", "s3"});
-    CHECK(groups[0].text == "ssh: port 22: No route to host");
-    CHECK(groups[1].text == "no key");
-    CHECK(groups[2].names == std::vector<std::string>{"s4"});
-    CHECK(groups[2].text == "ssh: connect to host gate port 22: No route to host");
-}
-
 TEST_CASE("name_hosts names every host, few by their names and many as a list", "[hostfiles]") {
     CHECK(name_hosts({"s1", "s2", "s3"}) == "s1, s2 and s3");
     CHECK(name_hosts({"s1", "s2", "s3", "s4", "login"}) == "s[1-4],login (5)");
+    CHECK(name_hosts({"s1.dc", "s2.dc", "s3.dc", "s3.eu", "in.eu", "10.0.0.1", "10.0.0.2"}) ==
+          "s[1-3].dc,s3.eu,in.eu,10.0.0.[1-2] (7)");
 }
 
 TEST_CASE("compress_nodelist writes no range that is too large for scontrol",
