@@ -28,10 +28,6 @@ constexpr const char* kWayThroughFirewalls =
     "(--network-interfaces), or "
     "have one port for all jobs (dtrun serve --listen, and dtrun join)";
 
-std::string seconds_text(std::chrono::milliseconds time) {
-    return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
-}
-
 }  // namespace
 
 LoginStarter::LoginStarter(Parts parts)
@@ -94,9 +90,10 @@ asio::awaitable<void> LoginStarter::run_host(HostId host) {
     if (!started) {
         Error error = started.error();
         if (error.code == Errc::cancelled) co_return;
-        if (error.code == Errc::timed_out)
-            error.message += fmt::format(" within {} (--connect-timeout)",
-                                         seconds_text(spec_.options.connect_timeout));
+        if (error.code == Errc::timed_out) {
+            const std::chrono::duration<double> limit = spec_.options.connect_timeout;
+            error.message += fmt::format(" within {:.3g} s (--connect-timeout)", limit.count());
+        }
         co_return host_failed(host, error);
     }
     co_await hold_lifeline(host);
@@ -109,6 +106,10 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
     if (is_kept) co_return Result<void>{};
     std::optional<Deadline> deadline;
     bool was_awaited = false;
+    const transport::Patience patience{spec_.options.connect_timeout, spec_.options.wait_for_hosts};
+    const auto gives_up = [&](Error why) {
+        return std::unexpected(transport::given_up(std::move(why), patience, was_awaited));
+    };
     for (unsigned attempt = 0;; ++attempt) {
         const auto lost_before = lost_time_;
         const auto done = co_await log_in_once(host, deadline);
@@ -125,13 +126,13 @@ asio::awaitable<Result<void>> LoginStarter::log_in(HostId host) {
         if (error.code == Errc::timed_out && !is_awaited) {
             // A beat that is due, too, tells whether it is us who did not answer.
             co_await asio::post(parts_.executor, asio::use_awaitable);
-            if (lost_time_ == lost_before) co_return tried_in_vain(std::move(error), was_awaited);
+            if (lost_time_ == lost_before) co_return gives_up(std::move(error));
             deadline = after(lost_time_ - lost_before);
             continue;
         }
         if (!is_awaited) next = after(transport::pause_before(attempt, number, kLastPause));
         if (!is_awaited && (error.code != Errc::closed || next >= *deadline))
-            co_return tried_in_vain(std::move(error), was_awaited);
+            co_return gives_up(std::move(error));
         if (is_awaited) deadline.reset();
         log::info("{}: {}; trying again", parts_.hosts.name(host), error.message);
         events_->host_phase(host, transport::awaited(error.code));
@@ -157,20 +158,6 @@ asio::awaitable<bool> LoginStarter::take_kept(HostId host) {
         co_await transport::greet_agent(*held, lines, copies_, answered_by, patience, phase);
     if (!greeted) drop(host, kAtOnce);
     co_return greeted.has_value();
-}
-
-/// \param was_awaited  it was not there at first
-std::unexpected<Error> LoginStarter::tried_in_vain(Error why, bool was_awaited) const {
-    const plan::Options& asked = spec_.options;
-    const bool in_vain = was_awaited && transport::may_come(why.code);
-    if (in_vain)
-        why.message +=
-            fmt::format("; tried for {} (--wait-for-hosts)", seconds_text(asked.wait_for_hosts));
-    else if (why.code == Errc::closed)
-        why.message +=
-            fmt::format("; tried for {} (--connect-timeout)", seconds_text(asked.connect_timeout));
-    if (in_vain || why.code == Errc::closed) why.code = Errc::unreachable;
-    return std::unexpected(std::move(why));
 }
 
 /// \param[in,out] deadline  is set when the first log-in begins

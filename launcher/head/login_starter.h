@@ -107,7 +107,6 @@ private:
     asio::awaitable<void> run_host(HostId host);
     asio::awaitable<Result<void>> log_in(HostId host);
     asio::awaitable<bool> take_kept(HostId host);
-    std::unexpected<Error> tried_in_vain(Error why, bool was_awaited) const;
     asio::awaitable<Result<void>> log_in_once(HostId host, std::optional<Deadline>& deadline);
     std::optional<HostId> relay_for(HostId host) const;
     asio::awaitable<bool> log_in_from(HostId relay, HostId host);

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "launcher/transport/retries.h"
 #include "rendezvous/wire/message.h"
 
 #include <string.h>
@@ -58,8 +57,9 @@ asio::awaitable<void> HeldHost::stay() {
     } else if (why_.empty()) {
         why_ = done.error().message;
         if (done.error().code == Errc::timed_out)
-            why_ += fmt::format(" within {:.3g} s (--connect-timeout)",
-                                std::chrono::duration<double>(parts_.connect_timeout).count());
+            why_ +=
+                fmt::format(" within {:.3g} s (--connect-timeout)",
+                            std::chrono::duration<double>(parts_.patience.connect_timeout).count());
     }
     log::info("{}: {}", name(), why_);
     state_ = HeldState::gone;
@@ -77,16 +77,27 @@ asio::awaitable<void> HeldHost::stay() {
     events_.changed(key());
 }
 
-/// Again and again, as long as a host that is not there yet is awaited.
+/// Again and again, as long as a host that is not there yet is awaited; one that hangs up for --connect-timeout at least.
 /// \param done  stays as it is if this is cancelled
 asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
+    std::optional<Deadline> hangs_up_until;
+    bool was_awaited = false;
     for (unsigned attempt = 0;; ++attempt) {
         auto opened = co_await open();
-        const bool may_come = !opened && transport::may_come(opened.error().code);
-        if (!may_come || Clock::now() >= parts_.awaited_until) {
+        const Errc code = opened ? Errc::internal : opened.error().code;
+        if (code == Errc::closed && !hangs_up_until)
+            hangs_up_until = after(parts_.patience.connect_timeout);
+        const Deadline until = code == Errc::closed
+                                   ? std::max(*hangs_up_until, parts_.awaited_until)
+                                   : parts_.awaited_until;
+        if (opened || !transport::may_come(code) || Clock::now() >= until) {
             done = std::move(opened);
+            if (!done)
+                done = std::unexpected(
+                    transport::given_up(std::move(done.error()), parts_.patience, was_awaited));
             co_return;
         }
+        was_awaited = Clock::now() < parts_.awaited_until;
         log::info("{}: {}; trying again", name(), opened.error().message);
         const auto pause =
             transport::pause_before(attempt, parts_.number, transport::kLastLongPause);
@@ -96,7 +107,7 @@ asio::awaitable<void> HeldHost::log_in(Result<void>& done) {
         channel_.reset();
         is_awaited_ = true;
         events_.changed(key());
-        Timer next(parts_.executor, std::min(after(pause), parts_.awaited_until));
+        Timer next(parts_.executor, std::min(after(pause), until));
         const auto [error] = co_await next.async_wait(use_tuple);
         if (error) co_return;
     }
@@ -107,7 +118,7 @@ asio::awaitable<Result<void>> HeldHost::open() {
     co_await pass.wait(parts_.route);
     is_awaited_ = false;
     if (state_ != HeldState::logging_in) co_return fail(Errc::cancelled, "released");
-    Deadline deadline = after(parts_.connect_timeout);
+    Deadline deadline = after(parts_.patience.connect_timeout);
     const std::function<void(const char*)> phase = [this, &pass](const char* what) {
         pass.now(what);
         log::info("{}: {}", name(), what);
@@ -117,7 +128,7 @@ asio::awaitable<Result<void>> HeldHost::open() {
     channel_ = std::move(*opened);
     pass.watch(channel_);
     transport::LineReader lines(*channel_);
-    const auto patience = parts_.connect_timeout;
+    const auto patience = parts_.patience.connect_timeout;
     auto greeted =
         co_await transport::greet_agent(*channel_, lines, parts_.copies, deadline, patience, phase);
     co_return greeted;

@@ -7,6 +7,7 @@
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/channel.h"
 #include "launcher/transport/login_gate.h"
+#include "launcher/transport/retries.h"
 #include "rendezvous/links/backpressure.h"
 #include "rendezvous/wire/frame.h"
 #include "rendezvous/wire/warm_messages.h"
@@ -61,7 +62,7 @@ public:
         std::function<std::string()> seen_as;
         transport::AgentCopies& copies;
         transport::LoginGate& gate;
-        std::chrono::milliseconds connect_timeout{};
+        transport::Patience patience{};
         std::chrono::milliseconds keep{};
         Deadline awaited_until{};  ///< it is tried again, if it is not there yet
         std::uint32_t number = 0;  ///< another one for each host

@@ -39,9 +39,9 @@ Holder::Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Op
                               std::move(host.seen_as),
                               copies_,
                               gate_,
-                              options_.connect_timeout,
+                              options_.patience,
                               options_.keep,
-                              after(options_.wait_for_hosts),
+                              after(options_.patience.wait_for_hosts),
                               static_cast<std::uint32_t>(hosts_.size())};
         Held& held = held_[host.key];
         held.host = std::make_unique<HeldHost>(std::move(parts), *this);

@@ -30,9 +30,8 @@ public:
         std::function<std::string()> seen_as;
     };
     struct Options {
-        std::chrono::milliseconds connect_timeout{};
+        transport::Patience patience{};
         std::chrono::milliseconds keep{};
-        std::chrono::milliseconds wait_for_hosts{};  ///< that are not there yet
         unsigned log_ins_at_once = transport::LoginGate::kLoginsMax;
     };
     Holder(asio::any_io_executor executor, std::vector<Host> hosts, const Options& options);

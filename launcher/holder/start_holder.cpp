@@ -5,6 +5,7 @@
 #include "base/loop/task_group.h"
 #include "base/standard_streams.h"
 #include "base/strings.h"
+#include "hostfiles/hosts_alike.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/control/control_place.h"
 #include "launcher/head/agent_config_builder.h"
@@ -225,9 +226,8 @@ asio::awaitable<void> HolderProcess::run() {
         co_return;
     }
     Holder::Options options;
-    options.connect_timeout = spec_.options.connect_timeout;
+    options.patience = {spec_.options.connect_timeout, spec_.options.wait_for_hosts};
     options.keep = keep_;
-    options.wait_for_hosts = spec_.options.wait_for_hosts;
     options.log_ins_at_once = static_cast<unsigned>(spec_.options.fanout);
     raise_descriptor_limit(kDescriptors + hosts->size() * kDescriptorsOfHost);
     Holder holder(executor_, std::move(*hosts), options);

@@ -1,5 +1,6 @@
 #include "launcher/transport/retries.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 
 namespace dtrun::transport {
@@ -19,6 +20,17 @@ const char* awaited(Errc code) {
     if (code == Errc::unreachable) return "waiting for its ssh port";
     if (code == Errc::timed_out) return "waiting for an answer";
     return "waiting for an sshd that hangs up";
+}
+
+Error given_up(Error why, const Patience& patience, bool was_awaited) {
+    const bool in_vain = was_awaited && may_come(why.code);
+    if (!in_vain && why.code != Errc::closed) return why;
+    const auto limit = in_vain ? patience.wait_for_hosts : patience.connect_timeout;
+    why.message +=
+        fmt::format("; tried for {:.3g} s ({})", std::chrono::duration<double>(limit).count(),
+                    in_vain ? "--wait-for-hosts" : "--connect-timeout");
+    why.code = Errc::unreachable;
+    return why;
 }
 
 std::chrono::milliseconds pause_before(unsigned attempt, std::uint32_t host,

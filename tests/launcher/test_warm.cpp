@@ -142,9 +142,9 @@ public:
             held.push_back({name, "key of " + name, "", open, [] { return "10.0.0.9"; }});
         }
         holder::Holder::Options options;
-        options.connect_timeout = std::chrono::seconds(5);
+        options.patience.connect_timeout = std::chrono::seconds(5);
         options.keep = keep;
-        options.wait_for_hosts = minutes(booting.empty() ? 0 : 1);
+        options.patience.wait_for_hosts = minutes(booting.empty() ? 0 : 1);
         options.log_ins_at_once = log_ins_at_once;
         holder.emplace(io.get_executor(), std::move(held), options);
         REQUIRE(holder->listen(folder_.path()).has_value());
@@ -499,8 +499,8 @@ TEST_CASE("log-ins to awaited hosts have turns, the first ones and those that fo
         hosts.push_back(
             {fmt::format("s{}", i), fmt::format("key {}", i), "", open, [] { return ""; }});
     holder::Holder::Options options;
-    options.connect_timeout = std::chrono::seconds(1);
-    options.wait_for_hosts = minutes(1);
+    options.patience.connect_timeout = std::chrono::seconds(1);
+    options.patience.wait_for_hosts = minutes(1);
     options.log_ins_at_once = 4;
     holder::Holder holder(io.get_executor(), std::move(hosts), options);
     asio::co_spawn(io, holder.run([] {}), [&over](std::exception_ptr error) {
@@ -511,6 +511,44 @@ TEST_CASE("log-ins to awaited hosts have turns, the first ones and those that fo
         io, [&over] { return over; }, time.now() + minutes(2));
     CHECK(most == 4);
     CHECK(begun > 300);  // 60 s of four at once, 0.7 s each
+}
+
+TEST_CASE("a host that is given up is told with how long it was tried, and by which option",
+          "[warm]") {
+    using std::chrono::seconds;
+    const auto [code, wait, tries_min, why] = GENERATE(table<Errc, int, int, std::string>({
+        {Errc::unreachable, 60, 10, "no; tried for 60 s (--wait-for-hosts)"},
+        {Errc::closed, 60, 10, "no; tried for 60 s (--wait-for-hosts)"},
+        {Errc::closed, 0, 3, "no; tried for 5 s (--connect-timeout)"},
+        {Errc::unreachable, 0, 1, "no"},
+        {Errc::timed_out, 0, 1, "no within 5 s (--connect-timeout)"},
+        {Errc::denied, 60, 1, "no"},
+    }));
+    CAPTURE(static_cast<int>(code), wait);
+    VirtualTime time;
+    asio::io_context io(1);
+    int tries = 0;
+    bool over = false;
+    const auto open = [&tries, code = code](Deadline, std::function<void(const char*)>)
+        -> asio::awaitable<Result<std::unique_ptr<transport::Channel>>> {
+        ++tries;
+        co_return std::unexpected(Error{code, "no"});
+    };
+    holder::Holder::Options options;
+    options.patience = {seconds(5), seconds(wait)};
+    holder::Holder holder(io.get_executor(), {{"s1", "key", "", open, [] { return ""; }}}, options);
+    std::vector<HeldStatus> told;
+    asio::co_spawn(io, holder.run([&] { told = holder.hosts(); }),
+                   [&over](std::exception_ptr error) {
+                       if (error) std::rethrow_exception(error);
+                       over = true;
+                   });
+    time.run(
+        io, [&over] { return over; }, time.now() + minutes(2));
+    REQUIRE(told.size() == 1);
+    CHECK(told.front().why == why);
+    CHECK(tries >= tries_min);
+    CHECK((tries == 1) == (tries_min == 1));
 }
 
 TEST_CASE("whoever releases what another one has released waits for its end as well", "[warm]") {
