@@ -5,8 +5,10 @@
 #include <poll.h>
 #include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
+#include <vector>
 
 namespace dtrun::collectives {
 namespace {
@@ -45,6 +47,17 @@ void tell_user(std::span<const std::string> lines) {
         if (done < 0 && errno != EINTR) return;
         at += static_cast<std::size_t>(std::max<ssize_t>(done, 0));
     }
+}
+
+void tell_user_who_waits(std::span<const std::string> lines) {
+    if (lines.empty()) return;
+    static std::atomic_flag explained;
+    std::vector<std::string> told(lines.begin(), lines.end());
+    if (!explained.test_and_set())
+        told.emplace_back(
+            "who has not come may only be busy, and nothing is ended: `dtrun stacks` shows where it is; "
+            "HOROVOD_STALL_CHECK_TIME_SECONDS is the time after which this is told");
+    tell_user(told);
 }
 
 }  // namespace dtrun::collectives

@@ -13,4 +13,7 @@ std::string name_ranks(std::span<const std::uint32_t> ranks);
 /// Writes lines to the job's error output, in one piece. They are dropped if nobody has made room there within a second.
 void tell_user(std::span<const std::string> lines);
 
+/// As tell_user(), of ranks that wait for others. The first time in a process a line more says that these may be busy.
+void tell_user_who_waits(std::span<const std::string> lines);
+
 }  // namespace dtrun::collectives

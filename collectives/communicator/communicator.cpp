@@ -329,7 +329,7 @@ Result<void> Communicator::join(const GroupSpec& spec) {
     for (const Rank& rank : ranks_) watch.ranks.push_back(rank.world);
     watch.timeout = options_.operation_timeout;
     watch.stall.limit = options_.stall_limit.value_or(stall_limit_from_environment());
-    watch.stall.tell_user = [](const std::string& line) { tell_user({&line, 1}); };
+    watch.stall.tell_user = [](const std::string& line) { tell_user_who_waits({&line, 1}); };
     watch.stall.report = [this](const auto& what, auto waited) { tell_stall(what, waited); };
     watch.name = [this](std::uint32_t rank) {
         return fmt::format("rank {} on {}", ranks_[rank].world, ranks_[rank].host);

@@ -110,7 +110,7 @@ std::optional<Result<Outcome>> Coordinator::wait(Handle handle, std::chrono::mil
         if (found.line.empty()) return std::nullopt;
         reports_.add(found.what, found.age);  // its end comes after it
         lock.unlock();
-        tell_user({&found.line, 1});
+        tell_user_who_waits({&found.line, 1});
         return std::nullopt;
     }
     if (at == results_.end())
@@ -257,8 +257,8 @@ Result<void> Coordinator::look_for_stalls(std::chrono::milliseconds now) {
     next_look_ = now + stall_.look_every();
     const auto stalled = negotiator_.stalled();
     auto [lines, told, shutdown] = stall_check_->look(stalled, now);
-    if (!shutdown.empty()) lines = {shutdown};
-    if (rank_ == 0) tell_user(lines);
+    if (rank_ == 0 && shutdown.empty()) tell_user_who_waits(lines);
+    if (rank_ == 0 && !shutdown.empty()) tell_user({&shutdown, 1});
     std::erase_if(told, [this](const StallCheck::Told& one) {
         return !std::ranges::binary_search(one.waiting, rank_);
     });

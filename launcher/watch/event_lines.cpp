@@ -159,8 +159,8 @@ std::string EventLines::text(const Line& line) {
                                how_it_ended(fields));
         case EventKind::stalled:
         case EventKind::stall_ended:
-            return fmt::format("{} for {} s: {}: {}",
-                               line.kind == EventKind::stalled ? "stalled" : "no longer stalled",
+            return fmt::format("{} {} s: {}: {}",
+                               line.kind == EventKind::stalled ? "waiting for" : "no longer waiting, after",
                                whole(fields, "waited_s"), text_of(fields, "ranks"),
                                text_of(fields, "what"));
         case EventKind::job_ending:

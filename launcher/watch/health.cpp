@@ -249,7 +249,7 @@ void Examiner::look_at_stalls() {
     for (const json::value& value : list_of(view_, "stalls")) {
         const json::object& stall = object_of(value);
         find(Severity::warning,
-             fmt::format("stalled for {}: {}: {}",
+             fmt::format("waiting for {}: {}: {}",
                          duration_text(static_cast<double>(whole(stall, "waited_s"))),
                          text_of(stall, "ranks"), text_of(stall, "what")));
     }

@@ -75,7 +75,7 @@ TEST_CASE("ranks that wait too long are a warning, while the job runs", "[watch]
     json::object view = a_job(1, 2);
     view["stalls"] = json::parse(
         R"([{"ranks": "rank 0", "what": "\"a\"; rank 1 has not asked for it", "waited_s": 75}])");
-    CHECK(said(view) == "stalled for 1 min 15 s: rank 0: \"a\"; rank 1 has not asked for it");
+    CHECK(said(view) == "waiting for 1 min 15 s: rank 0: \"a\"; rank 1 has not asked for it");
     CHECK(examine(view).findings.front().severity == Severity::warning);
     view["state"] = "ended";
     view["exit_code"] = 0;

@@ -57,8 +57,8 @@ TEST_CASE("what happens to many is one event of the page", "[watch]") {
                               "rank 3 on s1 failed: exit code 1", "ranks 4-6 failed: SIGSEGV",
                               "121 ranks ended by dtrun",
                               "restart 1: rank 3 on s1 failed: exit code 1", "rank 3 on s1 started",
-                              "s2 is lost: no answer", "stalled for 60 s: rank 0: \"a\"",
-                              "no longer stalled for 70 s: rank 0: \"a\"",
+                              "s2 is lost: no answer", "waiting for 60 s: rank 0: \"a\"",
+                              "no longer waiting, after 70 s: rank 0: \"a\"",
                               "the job ends: host lost", "the job ended with exit code 205"});
     CHECK(lines.to_json().at(4).at("severity") == "failure");
     for (int i = 0; i < 1000; ++i)
