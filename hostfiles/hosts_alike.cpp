@@ -55,7 +55,7 @@ std::vector<OwnWord> own_words(std::string_view name, std::string_view text) {
         while (last > begin && std::string_view("):;,.'\"").contains(text[last - 1])) --last;
         const std::string word(text.substr(begin, last - begin));
         const std::string_view before = text.substr(0, at);
-        const auto is_behind = [before](std::string_view words) { return before.ends_with(words); };
+        const auto is_behind = [before](std::string_view sign) { return before.ends_with(sign); };
         const bool is_port = is_behind(kBeforePorts) && std::ranges::all_of(word, is_digit);
         const bool is_name = is_name_of(word, name);
         if (!word.empty() &&
