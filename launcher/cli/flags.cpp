@@ -49,10 +49,15 @@ std::vector<NameOfFlag> all_names(std::span<const Flag> flags) {
     return names;
 }
 
+/// Whether with_dashes() makes them equal.
+bool is_same_name(string_view one, string_view other) {
+    const auto dashed = [](char c) { return c == '_' ? '-' : c; };
+    return std::ranges::equal(one, other, {}, dashed, dashed);
+}
+
 std::optional<NameOfFlag> flag_named(std::span<const Flag> flags, string_view name) {
-    const std::string wanted = with_dashes(name);
     for (const NameOfFlag& candidate : all_names(flags))
-        if (with_dashes(candidate.name) == wanted) return candidate;
+        if (is_same_name(candidate.name, name)) return candidate;
     return std::nullopt;
 }
 

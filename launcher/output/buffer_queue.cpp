@@ -40,12 +40,14 @@ void BufferQueue::recycle(Buffer buffer) {
 void BufferQueue::poke() {
     const std::lock_guard lock(mutex_);
     poked_ = true;
+    need_consumer();
     changed_.notify_one();
 }
 
 void BufferQueue::close(Deadline deadline) {
     const std::lock_guard lock(mutex_);
     close_at_ = std::min(deadline.time_since_epoch().count(), kOpen - 1);
+    start_ = nullptr;
     changed_.notify_one();
 }
 
@@ -56,6 +58,10 @@ Clock::duration BufferQueue::time_left() const {
 bool BufferQueue::idle() const {
     const std::lock_guard lock(mutex_);
     return !any() && held_ == 0;
+}
+
+void BufferQueue::need_consumer() {
+    if (const auto start = std::exchange(start_, nullptr)) start();
 }
 
 void BufferQueue::seal() {
@@ -85,6 +91,7 @@ BufferQueue::Filler::~Filler() {
     const bool notify = (queue_.waiting_ == Waiting::for_any && queue_.any()) ||
                         (queue_.waiting_ == Waiting::for_batch && enough);
     if (notify) queue_.waiting_ = Waiting::no;
+    if (queue_.any()) queue_.need_consumer();
     lock_.unlock();
     if (notify) queue_.changed_.notify_one();
 }

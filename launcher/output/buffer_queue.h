@@ -6,9 +6,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dtrun::output {
@@ -39,6 +41,10 @@ public:
     BufferQueue(const BufferQueue&) = delete;
     BufferQueue& operator=(const BufferQueue&) = delete;
 
+    /// Has `start` called, once, when there is a reason for take() to return before close(): the consumer may begin then. It is
+    /// called under our lock, so it must not use us.
+    void start_when_needed(std::function<void()> start) { start_ = std::move(start); }
+
     /// Consumer: waits for bytes, poke() or close(). False: closed and nothing left.
     /// \param batch  empty; receives the buffers in order, none after a poke
     bool take(std::vector<Buffer>& batch);
@@ -65,6 +71,7 @@ private:
     enum class Waiting { no, for_any, for_batch };
 
     bool any() const { return !sealed_.empty() || filling_.size > 0 || !filling_.pieces.empty(); }
+    void need_consumer();
     void seal();
     void open_buffer();
 
@@ -74,6 +81,7 @@ private:
 
     mutable std::mutex mutex_;  // guards all below
     std::condition_variable changed_;
+    std::function<void()> start_;  // empty: nobody waits for it
     Buffer filling_;
     std::vector<Buffer> sealed_;
     std::vector<Buffer> free_;

@@ -17,7 +17,10 @@ Sink::Sink(std::string name, std::string_view tardy, BufferQueue::Options option
     : name_(std::move(name)), tardy_(tardy), taken_(std::move(taken)), queue_(options) {}
 
 void Sink::start(std::shared_ptr<Sink> self) {
-    thread_ = Thread([self = std::move(self)] { self->run(); });
+    queue_.start_when_needed([self = std::move(self)] {
+        Sink& sink = *self;
+        sink.thread_ = Thread([self] { self->run(); });
+    });
 }
 
 void Sink::run() {

@@ -89,7 +89,7 @@ private:
     Thread thread_;
 };
 
-/// A sink whose thread runs. The destructor stops it at once.
+/// A sink whose thread runs as soon as there is something for it. The destructor stops it at once.
 template <class S>
 class Running {
 public:

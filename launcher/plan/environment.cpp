@@ -100,6 +100,22 @@ bool matches(std::string_view name, std::string_view pattern) {
     return name == pattern;
 }
 
+struct PatternOfGroup {
+    std::string_view pattern;
+    const VariableGroup* group;  ///< null: it is the program's
+};
+
+/// The first that matches a name counts.
+std::vector<PatternOfGroup> all_patterns() {
+    std::vector<PatternOfGroup> patterns;
+    for (const std::string_view name : split(kForPrograms, ' '))
+        patterns.push_back({name, nullptr});
+    for (const VariableGroup& group : kGroups)
+        for (const std::string_view pattern : split(group.names, ' '))
+            patterns.push_back({pattern, &group});
+    return patterns;
+}
+
 /// Name and value of "NAME=value"; nothing for a string without a name, which execve() accepts.
 std::optional<std::pair<std::string_view, std::string_view>> split_variable(std::string_view text) {
     const std::size_t equals = text.find('=');
@@ -248,13 +264,10 @@ std::span<const VariableGroup> variable_groups() {
 }
 
 const VariableGroup* find_variable_group(std::string_view name) {
-    if (std::ranges::count(split(kForPrograms, ' '), name) > 0) return nullptr;
-    const auto group = std::ranges::find_if(kGroups, [name](const VariableGroup& candidate) {
-        return std::ranges::any_of(split(candidate.names, ' '), [name](std::string_view pattern) {
-            return matches(name, pattern);
-        });
-    });
-    return group == std::end(kGroups) ? nullptr : group;
+    static const std::vector<PatternOfGroup> patterns = all_patterns();  // asked for each variable
+    const auto found = std::ranges::find_if(
+        patterns, [name](const auto& each) { return matches(name, each.pattern); });
+    return found == patterns.end() ? nullptr : found->group;
 }
 
 std::string environment_help() {

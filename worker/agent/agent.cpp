@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <set>
 
 namespace dtrun::agent {
 namespace {
@@ -175,7 +176,9 @@ Join Agent::describe_host(const Connection& connection) const {
     join.agent_pid = ::getpid();
     join.address = local_address(connection.socket);
     join.addresses.push_back(join.address);
+    std::set<std::string> own;
     for (const InterfaceAddress& address : interface_addresses()) {
+        own.insert(address.address);
         if (address.address == join.address)
             join.interface = address.interface;
         else if (!address.loopback)
@@ -184,6 +187,9 @@ Join Agent::describe_host(const Connection& connection) const {
     join.free_port = reserved_ports_.first();
     join.directory = preflight_.directory;
     join.machine = parts_.machine;
+    // Copies of a virtual machine that runs have all of that in common, but not their addresses.
+    if (!join.machine.empty())
+        for (const std::string& address : own) join.machine += " " + address;
     return join;
 }
 

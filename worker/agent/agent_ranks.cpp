@@ -70,6 +70,11 @@ void Agent::look_for_libraries() {
 /// Without a place where it can be made ranks do without it: few use it, and some have dtrun.
 void Agent::offer_store_program() {
     if (!parts_.make_store_program) return;
+    // It would be the last on their PATH, which leads to an installed one.
+    const bool is_installed = ranks::find_program(std::string(kStoreProgram), preflight_.directory,
+                                                  preflight_.env["PATH"])
+                                  .has_value();
+    if (is_installed && config_.programs.empty()) return;
     auto made = parts_.make_store_program(ranks::directory_prefix(facts_.job, facts_.agent));
     if (made)
         programs_ = std::move(*made);

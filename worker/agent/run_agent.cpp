@@ -1,6 +1,5 @@
 #include "worker/agent/run_agent.h"
 
-#include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/run_to_exit.h"
 #include "base/own_program.h"
@@ -24,7 +23,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <system_error>
 
 namespace dtrun::agent {
@@ -54,7 +52,7 @@ private:
 };
 
 /// What two processes have in common if they are one user's on one machine and in one container: the kernel's
-/// boot, the user, the namespaces of files, network and processes, and the addresses. Empty: not known.
+/// boot, the user, and the namespaces of files, network and processes. Empty: not known.
 std::string machine_text() {
     const auto boot = read_file("/proc/sys/kernel/random/boot_id");
     if (!boot) return {};
@@ -66,10 +64,6 @@ std::string machine_text() {
         if (error) return {};
         text += " " + space.native();
     }
-    // Copies of a virtual machine that runs have all of that in common, but not their addresses.
-    std::set<std::string> addresses;
-    for (const InterfaceAddress& address : interface_addresses()) addresses.insert(address.address);
-    for (const std::string& address : addresses) text += " " + address;
     return text;
 }
 
