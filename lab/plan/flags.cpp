@@ -150,12 +150,14 @@ cli::Rows<ParsedBench> sweep_flags() {
         {{.names = "--backends --backend",
           .metavar = "NAMES",
           .group = native,
-          .help = "such as dtrun,mpi,gloo,nccl,oneccl (default: those that every host has)"},
+          .help = "backends to measure, such as dtrun,mpi,gloo,nccl,oneccl (default: those that "
+                  "every host has)"},
          set_backends},
         {{.names = "--hosts",
           .metavar = "COUNTS",
           .group = native,
-          .help = "on so many of the hosts, the first ones: 1,2,4 (default: 1, 2, 4, ... and all)"},
+          .help = "how many of the hosts to use, from the first on: 1,2,4 (default: 1, 2, 4, ... "
+                  "and all)"},
          set_counts<&BenchCommand::hosts, kHostsMax>},
         {{.names = "--slots",
           .metavar = "COUNTS",
@@ -177,34 +179,32 @@ cli::Rows<ParsedBench> sweep_flags() {
         {{.names = "--seconds",
           .metavar = "SECONDS",
           .group = native,
-          .help = "for each row; fractions allowed (default: all rows within a minute)"},
+          .help = "time for each row; fractions allowed (default: all rows within a minute)"},
          cli::set_seconds<&BenchCommand::seconds>},
         {{.names = "--iters",
           .metavar = "N",
           .group = native,
-          .help = "times each is measured; with --seconds, at most (default: by --seconds)"},
+          .help = "how often to measure each; with --seconds, at most (default: by --seconds)"},
          cli::set_number<&BenchCommand::iters, 1, kIterationsMax>},
         {{.names = "--warmup",
           .metavar = "N",
           .group = native,
-          .help = "times before that (default: 5)"},
+          .help = "how often to run each before measuring (default: 5)"},
          cli::set_number<&BenchCommand::warmup, 0, kIterationsMax>},
         {{.names = "--compress-auto",
           .group = native,
-          .help = "compress as programs do by default: between hosts, where it is faster"},
+          .help = "compress as programs do by default: only between hosts, and where it is faster"},
          cli::set_true<&BenchCommand::compress_auto>},
         {{.names = "--in-place",
           .group = native,
-          .help = "measure operations in place, too, where they can be"},
+          .help = "also measure operations in place, where that is possible"},
          cli::set_true<&BenchCommand::in_place>},
         {{.names = "--pairs",
           .metavar = "hosts|ranks",
           .group = native,
-          .help = "latency and bandwidth between every two hosts, or ranks, as a matrix"},
+          .help = "measure latency and bandwidth between every two hosts, or ranks, as a matrix"},
          set_pairs},
-        {{.names = "--no-check",
-          .group = native,
-          .help = "do not compare results with what they should be"},
+        {{.names = "--no-check", .group = native, .help = "do not check results"},
          cli::set_to<&BenchCommand::check, false>},
     };
 }
@@ -226,18 +226,18 @@ cli::Rows<ParsedBench> program_flags() {
         {{.names = "--step-regex",
           .metavar = "REGEX",
           .group = native,
-          .help = "finds in what the program prints how long a step took, by a group: 'step "
-                  "([0-9.]+) s'; the group's name is its unit, if that is not seconds: "
-                  "(?<ms>...), us, steps_per_s, samples_per_s (of all ranks), rank_samples_per_s, "
-                  "or, of how many there have been so far, steps or samples (default: the program "
-                  "tells, by Worker.progress or dtrun.torch, or by 'Train Epoch: 1 [640/30000' or "
-                  "a bar of progress)"},
+          .help = "a regular expression whose group finds in the program's output how long a step "
+                  "took: 'step ([0-9.]+) s'. The group's name gives the unit, if that is not "
+                  "seconds: (?<ms>...), us, steps_per_s, samples_per_s (of all ranks), "
+                  "rank_samples_per_s, or, for a running total, steps or samples (default: the "
+                  "program tells, by Worker.progress or dtrun.torch, or prints 'Train Epoch: 1 "
+                  "[640/30000' or a progress bar)"},
          set_step_regex},
         {{.names = "--accuracy-regex",
           .metavar = "REGEX",
           .group = native,
-          .help = "finds in what the program prints how accurate it is, by a group (default: "
-                  "'accuracy: 97.5%', 'acc=0.975' and the like; the last one counts)"},
+          .help = "a regular expression whose group finds the accuracy in the program's output; "
+                  "the last match counts (default: 'accuracy: 97.5%', 'acc=0.975' and the like)"},
          set_accuracy_regex},
     };
 }
@@ -258,29 +258,31 @@ cli::Rows<ParsedBench> train_flags() {
     return {
         {{.names = "--train",
           .group = training,
-          .help = "train the example network too, alone and in every shape"},
+          .help = "also train the example network, on one rank and in every shape"},
          cli::set_true<&BenchCommand::train>},
-        {{.names = "--no-sweep", .group = training, .help = "nothing but --train and --pairs"},
+        {{.names = "--no-sweep",
+          .group = training,
+          .help = "measure nothing but --train and --pairs"},
          cli::set_to<&BenchCommand::sweep, false>},
         {{.names = "--algorithms",
           .metavar = "NAMES",
           .group = training,
-          .help = "parallel, or how gradients are compressed: as --compress; -stochastic behind it "
-                  "rounds at random, -noef leaves out error feedback, which scaled 8 bits have "
-                  "otherwise, and -ef adds it (default: parallel and those of --compress, else "
-                  "parallel,fp16,int8; serial always). Of a program (default: parallel): those "
-                  "that dtrun.torch has, or NAME=WORDS, which are added to its own: "
-                  "int8=--bit8-allreduce"},
+          .help =
+              "parallel, or how gradients are compressed, as in --compress; the suffix -stochastic "
+              "rounds at random, -noef leaves out the error feedback that scaled 8 bits have, and "
+              "-ef adds it (default: parallel and those of --compress, else parallel,fp16,int8; "
+              "serial always). For a program (default: parallel): those that dtrun.torch has, or "
+              "NAME=ARGUMENTS, which are added to the program's own: int8=--bit8-allreduce"},
          set_algorithms},
         {{.names = "--data",
           .metavar = "FOLDER",
           .group = training,
-          .help = "with MNIST's four files, on every host (default: generated digits)"},
+          .help = "a folder with MNIST's four files, on every host (default: generated digits)"},
          cli::set_text<&BenchCommand::data>},
         {{.names = "--python",
           .metavar = "FILE",
           .group = training,
-          .help = "what trains, on every host: a Python with PyTorch (default: python3)"},
+          .help = "the Python with PyTorch that trains, on every host (default: python3)"},
          cli::set_text<&BenchCommand::python>},
         {{.names = "--model", .metavar = "mlp|cnn", .group = training, .help = "(default: mlp)"},
          set_model},
@@ -289,37 +291,39 @@ cli::Rows<ParsedBench> train_flags() {
         {{.names = "--global-batch",
           .metavar = "N",
           .group = training,
-          .help = "samples of all ranks in one step; of each rank in weak scaling (default: 256; "
-                  "of a program: not known, and steps are counted)"},
+          .help = "samples per step, over all ranks; in weak scaling, of each rank (default: 256; "
+                  "for a program: not known, and steps are counted)"},
          cli::set_number<&BenchCommand::global_batch, 1, kGlobalBatchMax>},
         {{.names = "--seed",
           .metavar = "N",
           .group = training,
-          .help = "of weights and of the order of samples; {seed} in a program's words (default: "
-                  "1)"},
+          .help = "seed for weights and the order of samples; {seed} in a program's arguments "
+                  "stands for it (default: 1)"},
          cli::set_number<&BenchCommand::seed, 0, kSeedMax>},
         {{.names = "--seeds",
           .metavar = "N",
           .group = training,
-          .help = "train with so many seeds, from --seed on; 5 give accuracies an interval that "
-                  "says something (default: 1)"},
+          .help = "train with this many seeds, from --seed on; 5 give a meaningful confidence "
+                  "interval (default: 1)"},
          cli::set_number<&BenchCommand::seeds, 1, kSeedsMax>},
         {{.names = "--target-accuracy",
           .metavar = "PERCENT",
           .group = training,
-          .help = "how long it took to this accuracy: 95% or 0.95 (default: not told)"},
+          .help =
+              "report how long training took to reach this accuracy: 95% or 0.95 (default: none)"},
          set_parsed<&BenchCommand::target_accuracy, parse_accuracy>},
         {{.names = "--scaling",
           .metavar = "NAMES",
           .group = training,
-          .help = "strong: ranks share a batch; weak: each has one of that size, and as many "
-                  "samples; strong,weak (default: strong)"},
+          .help = "strong: ranks share one batch; weak: each rank has a batch of that size and as "
+                  "many samples; strong,weak: both (default: strong)"},
          set_known<&BenchCommand::scaling, scaling_names>},
         {{.names = "--loss-scale",
           .metavar = "FACTOR",
           .group = training,
-          .help = "gradients travel multiplied by it: no difference to f32, but unscaled 8 bits "
-                  "lose more of them if it is small, and fewer if it is large (default: 1)"},
+          .help = "multiply gradients by FACTOR while they travel: makes no difference to f32, but "
+                  "unscaled 8 bits lose more of them if it is small, and fewer if it is large "
+                  "(default: 1)"},
          set_loss_scale},
     };
 }
@@ -336,36 +340,35 @@ cli::Rows<ParsedBench> report_flags() {
         {{.names = "--html",
           .metavar = "FILE",
           .group = output,
-          .help = "a page with tables and plots, of one file"},
+          .help = "write a self-contained page with tables and plots"},
          cli::set_text<&BenchCommand::html>},
         {{.names = "--markdown",
           .metavar = "FILE",
           .group = output,
-          .help =
-              "the tables of the lab, to be handed in; the plots lie beside it, FILE-1.svg and so "
-              "on"},
+          .help = "write the tables of the lab, to be handed in; the plots lie beside it, as "
+                  "FILE-1.svg and so on"},
          cli::set_text<&BenchCommand::markdown>},
         {{.names = "--csv",
           .metavar = "FILE",
           .group = output,
-          .help = "every row with every column"},
+          .help = "write every row with every column"},
          cli::set_text<&BenchCommand::csv>},
         {{.names = "--json",
           .metavar = "FILE",
           .group = output,
-          .help =
-              "everything; what --from and --compare read. - is standard output in all of these"},
+          .help = "write everything, for --from and --compare to read. In all of these, - is "
+                  "standard output"},
          cli::set_text<&BenchCommand::json>},
         {{.names = "--line-rate",
           .metavar = "SPEED",
           .group = output,
-          .help = "of the network between hosts, drawn beside bandwidths: 25gbit (default: that of "
-                  "the interface, where it is known)"},
+          .help = "speed of the network between hosts, such as 25gbit, drawn beside bandwidths "
+                  "(default: that of the interface, where it is known)"},
          set_parsed<&BenchCommand::line_rate_mbit, parse_line_rate>},
         {{.names = "--title",
           .metavar = "TEXT",
           .group = output,
-          .help = "what the reports are called (default: the hosts)"},
+          .help = "the reports' title (default: the hosts)"},
          cli::set_text<&BenchCommand::title>},
         {{.names = "--lang",
           .metavar = "en|zh",
@@ -376,16 +379,16 @@ cli::Rows<ParsedBench> report_flags() {
         {{.names = "--from",
           .metavar = "FILE",
           .group = output,
-          .help = "run nothing: write reports, in another form or language, of what a file of "
-                  "--json has"},
+          .help = "run nothing; write reports, in another form or language, from a file that "
+                  "--json wrote"},
          cli::set_text<&BenchCommand::from>},
         {{.names = "--explain",
           .group = output,
-          .help = "which way data took (shared memory, RDMA, GPUDirect), and why not another"},
+          .help = "say which way data took (shared memory, RDMA, GPUDirect), and why not another"},
          cli::set_true<&BenchCommand::explain>},
         {{.names = "--compare",
           .group = output,
-          .help = "compare two files of --json: dtrun bench --compare A B"},
+          .help = "compare two files that --json wrote: dtrun bench --compare A B"},
          cli::set_true<&BenchCommand::compare>},
     };
 }
@@ -395,13 +398,13 @@ cli::Rows<ParsedBench> limit_flags() {
         {{.names = "--rank-program",
           .metavar = "FILE",
           .group = ending,
-          .help = "what ranks run, on every host (default: dtrun-bench-rank beside dtrun, or in "
-                  "../libexec/dtrun)"},
+          .help = "the program that ranks run, on every host (default: dtrun-bench-rank beside "
+                  "dtrun, or in ../libexec/dtrun)"},
          cli::set_text<&BenchCommand::rank_program>},
         {{.names = "--timeout",
           .metavar = "SECONDS",
           .group = ending,
-          .help = "a run that says nothing for so long is ended (default: 300; training 3600)"},
+          .help = "end a run that prints nothing for this long (default: 300; training: 3600)"},
          cli::set_seconds<&BenchCommand::timeout>},
     };
 }

@@ -9,11 +9,11 @@ namespace {
 constexpr std::string_view kIntroduction =
     R"(usage: dtrun bench [options] [-- PROGRAM [ARGUMENT...]]
 
-Measures how fast ranks talk to each other, by every communication library
+Measures how fast ranks communicate, through each communication library
 (backend) and in every shape: on 1, 2, 4, ... hosts with 1, 2, 4, ... ranks on
-each. Every result is compared with what it should be. With --train it also
-trains a small network, alone and together, with gradients of 32, 16 and 8 bits.
-With a program of yours it measures the steps of that one instead.
+each. Every result is checked. With --train it also trains a small network, on
+one rank and on many, with gradients of 32, 16 and 8 bits. Given a program of
+yours, it measures that program's steps instead.
 
 Examples:
   dtrun bench
@@ -22,30 +22,30 @@ Examples:
       1 to 16 ranks on 1 to 4 hosts
   dtrun bench -H s1:4,s2:4 --backends dtrun,mpi --hosts 2 --slots 4 \
       --sizes 4..64M:x4 --compress none,fp16,int8
-      one shape, all sizes, and how much compression brings
+      one shape, all sizes, and how much compression helps
   dtrun bench -H s1:4,s2:4 --train --data mnist --markdown lab.md
       the tables of the lab: steps, throughput, speed-up, accuracy
   dtrun bench --no-sweep --train --seeds 5 --target-accuracy 96% --html t.html
-      accuracy over time with intervals, and how long it took to 96 %
+      accuracy over time with intervals, and how long it took to reach 96 %
   dtrun bench -H s1,s2,s3,s4 --no-sweep --pairs hosts
       which of the hosts has a slow cable
   dtrun bench -H s1:4,s2:4 --global-batch 512 --html t.html -- python3 train.py
-      steps of a program of yours that calls dtrun's Worker.progress(step) or
-      trains with dtrun.torch, in every shape; others by --step-regex
+      steps of your program in every shape, if it calls Worker.progress(step)
+      of dtrun or trains with dtrun.torch; of others by --step-regex
   dtrun bench --compare before.json after.json
-      what has become faster or slower, beyond noise
+      what became faster or slower, beyond noise
 
-Columns, as nccl-tests has them: size is that of the whole array, time the mean
-of the slowest rank, algbw = size / time, and busbw = algbw x 2(n-1)/n for
-allreduce, (n-1)/n for allgather, reduce_scatter, alltoall, gather and scatter,
-1 for others: what a link carries, whatever the number n of ranks. GB are 1e9
-bytes. Speed-up is T(1) / T(p) of a training step, efficiency speed-up / p.
+Columns are those of nccl-tests: size is that of the whole array, time the mean
+of the slowest rank, and algbw = size / time. busbw is what a link carries,
+whatever the number n of ranks: algbw x 2(n-1)/n for allreduce, (n-1)/n for
+allgather, reduce_scatter, alltoall, gather and scatter, 1 for others. 1 GB is
+1e9 bytes. Speed-up is T(1) / T(p) of a training step, efficiency speed-up / p.
 )";
 
 constexpr std::string_view kEnd = R"(
 Exit code: 0; 1 if a result was wrong or a run failed (the others are reported
-all the same); 200 wrong words, or a report that cannot be written to; 210 if it
-could not be written at the end; 128+n after signal n.
+all the same); 200 wrong arguments, or a report that cannot be written to; 210
+if it could not be written at the end; 128+n after signal n.
 )";
 
 }  // namespace

@@ -175,16 +175,15 @@ Rows<ParsedRun> binding_flags() {
           .group = binding,
           .in = {join, frontends, bench},
           .common = true,
-          .help =
-              "processors of a rank: auto (beside its GPU), core, share (of all cores), l3, numa, "
-              "socket, gpu or none (default: none)"},
+          .help = "what each rank is bound to: auto (cores near its GPU), core, share (an equal "
+                  "part of all cores), l3, numa, socket, gpu or none (default: none)"},
          set_bind_to},
         {{.names = "--cpus-per-rank",
           .also = "--cpus-per-proc -cpus-per-proc --cpus-per-task",
           .metavar = "N",
           .group = binding,
           .in = {join, frontends, bench},
-          .help = "cores of each rank (default: what --bind-to gives)"},
+          .help = "how many cores each rank gets (default: as --bind-to gives)"},
          set_cores},
         {{.names = "--map-by",
           .also = "-map-by",
@@ -192,15 +191,16 @@ Rows<ParsedRun> binding_flags() {
           .words = "slot|node|core|l3|numa|socket|gpu",
           .group = binding,
           .in = {frontends, bench},
-          .help = "slot: fill a host before the next; node: one rank on each in turn; core, l3, "
-                  "numa, socket, gpu: fill, in turn within a host (default: slot)"},
+          .help =
+              "slot: fill each host before the next; node: one rank on each host in turn; core, "
+              "l3, numa, socket, gpu: fill each host, going round these inside it (default: slot)"},
          set_map_by},
         {{.names = "--report-bindings",
           .also = "-report-bindings",
           .group = binding,
           .in = {join, frontends, bench},
-          .help = "say which processors each rank has (default: only where they are not those "
-                  "asked for)"},
+          .help = "report which processors each rank is bound to (default: only if they differ "
+                  "from those asked for)"},
          set_report},
         {{.names = "--binding-args",
           .metavar = "ARGS",
@@ -208,7 +208,8 @@ Rows<ParsedRun> binding_flags() {
           .is_arguments = true,
           .argparse = "--binding-args",
           .excludes = "--bind-to --cpus-per-rank",
-          .help = "the same in mpirun's words; with --mpi mpirun its own (default: none)"},
+          .help = "binding in mpirun's own flags; with --mpi mpirun they are passed to it "
+                  "(default: none)"},
          set_binding_args},
     };
 }
@@ -220,18 +221,18 @@ Rows<ParsedRun> foreign_binding_flags() {
         {{.names = "--rank-by -rank-by",
           .metavar = "slot",
           .group = foreign,
-          .help = "accepted, if it is slot"},
+          .help = "accepted if it is slot"},
          check_rank_by},
         {{.names = "--cpu-set -cpu-set --cpu-list -cpu-list",
           .metavar = "LIST",
           .group = foreign,
-          .help = "ranks share these processors of each host, such as 0-3,8"},
+          .help = "let ranks share only these processors of each host, such as 0-3,8"},
          set_cpus},
         {{.names = "--cpu-bind",
           .metavar = "TYPE",
           .group = foreign,
-          .help =
-              "srun's: cores, threads and rank are --bind-to share, sockets socket, ldoms numa"},
+          .help = "srun's: cores, threads and rank mean --bind-to share, sockets means socket, "
+                  "ldoms numa"},
          set_cpu_bind},
     };
 }

@@ -12,22 +12,22 @@ namespace dtrun::cli {
 
 namespace {
 
-constexpr std::size_t kPageColumn = 30;  // where it is said what a page is for
+constexpr std::size_t kPageColumn = 30;  // where it says what a page is for
 
 /// Pages in the order in which somebody new has need of them; docs/index.md has all.
 constexpr std::pair<std::string_view, std::string_view> kPages[] = {
-    {"guide/first-steps.md", "ranks here, on two hosts, with torch"},
+    {"guide/first-steps.md", "ranks on this machine, on two hosts, with torch"},
     {"guide/from-horovodrun.md",
-     "and from-torchrun, from-mpirun, from-srun, from-deepspeed: old line, new line"},
-    {"guide/ssh-and-keys.md", "hosts let you in without a question"},
+     "and from-torchrun, from-mpirun, from-srun, from-deepspeed: old command, new command"},
+    {"guide/ssh-and-keys.md", "logging in without being asked"},
     {"guide/slurm.md", "in a Slurm job: no host list, no ssh"},
-    {"guide/it-does-not-start.md", "what dtrun says, and what to do"},
-    {"guide/it-fails.md", "the report, exit codes, a closer look"},
-    {"guide/it-hangs.md", "where ranks are, and who waits for whom"},
-    {"guide/see-jobs.md", "what runs, in a terminal and in a browser"},
+    {"guide/it-does-not-start.md", "error messages, and what to do"},
+    {"guide/it-fails.md", "the failure report, exit codes, debugging"},
+    {"guide/it-hangs.md", "where each rank is, and who waits for whom"},
+    {"guide/see-jobs.md", "watching a job in a terminal or a browser"},
     {"guide/come-back.md", "jobs that outlive your terminal"},
     {"guide/elastic.md", "hosts that come and go"},
-    {"guide/daemon.md", "ranks that nobody starts together"},
+    {"guide/daemon.md", "ranks that are not started together"},
     {"guide/programs.md", "the library for C++ and Python"},
     {"guide/labs.md", "the course's labs"},
     {"guide/administrators.md", "installing it for everybody"},
@@ -64,24 +64,23 @@ std::string docs_help() {
     std::string text;
     if (folder) {
         text = fmt::format(
-            "The documentation of this dtrun, Markdown that every pager shows, is in\n  {}\n",
-            *folder);
+            "The documentation of this dtrun is Markdown, readable in any pager:\n  {}\n", *folder);
         if (const std::string site = site_beside(*folder); !site.empty())
-            text += fmt::format("and, for a browser, with a search:\n  {}\n", site);
+            text += fmt::format("and, for a browser, with search:\n  {}\n", site);
         const auto examples = std::filesystem::path(*folder).parent_path() / "examples";
         std::error_code ignored;
         if (std::filesystem::exists(examples / "train.py", ignored))
-            text += fmt::format("Programs to begin with, train.py first, are in\n  {}\n",
-                                examples.string());
+            text +=
+                fmt::format("Example programs (begin with train.py):\n  {}\n", examples.string());
     } else {
         text =
-            "This dtrun was installed without its documentation: docs/ of its sources has\nthese "
+            "This dtrun was installed without its documentation. docs/ of its sources has\nthese "
             "pages.\n";
     }
     text += "\n";
     for (const auto& [page, what] : kPages)
         text += two_columns(std::string(page), std::string(what), kPageColumn);
-    text += "\nEvery flag: `dtrun help all`; of another command: `dtrun help COMMAND`.\n";
+    text += "\nAll options: `dtrun help all`; those of another command: `dtrun help COMMAND`.\n";
     return text;
 }
 

@@ -183,15 +183,15 @@ Rows<ParsedRun> elastic_flags() {
           .group = elastic,
           .needs_agents = true,
           .argparse = "--min-np --min-num-proc",
-          .help = "the job is elastic: it goes on with at least N ranks when hosts are lost, come "
-                  "or go (default: it ends)"},
+          .help = "make the job elastic: it goes on with N or more ranks when hosts are lost, join "
+                  "or leave (default: it ends)"},
          set_number<&ElasticOptions::ranks_min, 1, kRanksMax>},
         {{.names = "--max-np --max-num-proc",
           .metavar = "N",
           .group = elastic,
           .needs_agents = true,
           .argparse = "--max-np --max-num-proc",
-          .help = "never more ranks than this (default: as many as there are slots)"},
+          .help = "the most ranks the job may have (default: as many as there are slots)"},
          set_number<&ElasticOptions::ranks_max, 1, kRanksMax>},
         {{.names = "--allowed-np",
           .metavar = "LIST",
@@ -218,15 +218,15 @@ Rows<ParsedRun> elastic_flags() {
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .argparse = "--reset-limit",
-          .help = "the ranks may change so often (default: any number)"},
+          .help = "how often the set of ranks may change (default: any number)"},
          set_number<&ElasticOptions::reset_limit, 0, kRanksMax>},
         {{.names = "--failure-limit",
           .metavar = "N",
           .group = elastic,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help = "so many ranks may fail and hosts be lost (default: any number; a program that "
-                  "fails 3 times in a row soon after its start ends the job)"},
+          .help = "how many ranks may fail and hosts be lost (default: any number, but a program "
+                  "that fails 3 times in a row soon after its start ends the job)"},
          set_number<&ElasticOptions::failure_limit, 0, kRanksMax>},
         {{.names = "--blacklist-cooldown-range",
           .metavar = "MIN MAX",
@@ -234,16 +234,16 @@ Rows<ParsedRun> elastic_flags() {
           .in = {FlagScope::frontends},
           .needs_agents = true,
           .argparse = "--blacklist-cooldown-range",
-          .help = "seconds until a lost host is tried again: at first MIN, then twice as long each "
-                  "time up to MAX, and a random part (default: 10 300)"},
+          .help = "seconds until a lost host is tried again: first MIN, then twice as long each "
+                  "time up to MAX, plus a random part (default: 10 300)"},
          set_cooldown},
         {{.names = "--refill",
           .metavar = "auto|now|wait|never",
           .group = elastic,
           .needs_agents = true,
-          .help = "when a rank fails and others live on, as those of Horovod do: a new one joins "
-                  "them later, they wait 10 s for it, or its host is left alone for a while "
-                  "(default: auto, which is now)"},
+          .help = "what happens to the place of a failed rank while the others live on, as with "
+                  "Horovod: a new rank joins them later (now); they wait 10 s for it (wait); its "
+                  "host is left alone for a while (never) (default: auto, which is now)"},
          set_refill},
         {{.names = "--host-discovery-script",
           .metavar = "COMMAND",
@@ -252,33 +252,31 @@ Rows<ParsedRun> elastic_flags() {
           .needs_agents = true,
           .argparse = "--host-discovery-script",
           .excludes = "-H --hostfile",
-          .help =
-              "lists the hosts that there are, a line `host` or `host:slots` for each; run again "
-              "and again, so that hosts may come and go (default: -H, the batch system, or "
-              "--hostfile, which may change)"},
+          .help = "a command that lists the present hosts, one `host` or `host:slots` per line; it "
+                  "runs again and again, so hosts may come and go (default: -H, the batch system, "
+                  "or --hostfile, which may change)"},
          set_text<&ElasticOptions::discovery_script>},
         {{.names = "--discovery-interval",
           .metavar = "SECONDS",
           .group = elastic,
           .in = {FlagScope::torchrun},
           .needs_agents = true,
-          .help = "from the end of a run of that script to the next (default: 1)"},
+          .help = "time from the end of one run of that script to the next (default: 1)"},
          set_seconds<&ElasticOptions::discovery_interval, 100>},
         {{.names = "--slots-per-host --slots",
           .metavar = "N",
           .group = elastic,
           .needs_agents = true,
           .argparse = "--slots-per-host",
-          .help = "of hosts that the script lists without a number (default: 1)"},
+          .help = "slots of hosts that the script lists without a number (default: 1)"},
          set_number<&ElasticOptions::slots_per_host, 1, kSlotsMax>},
         {{.names = "--warn-time",
           .metavar = "SECONDS",
           .group = elastic,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help =
-              "when hosts come or go and all ranks are to start again, tell them so long before "
-              "(default: 0, with --warn-signal 30)"},
+          .help = "before all ranks restart because hosts come or go, warn them this long in "
+                  "advance (default: 0, with --warn-signal 30)"},
          [](ParsedRun& parsed, string_view value) -> Result<void> {
              parsed.warn_time_given = true;
              return set_seconds<&ElasticOptions::warn_time, 0>(parsed, value);
@@ -288,24 +286,24 @@ Rows<ParsedRun> elastic_flags() {
           .group = elastic,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help = "by this signal, such as USR1, besides DTRUN_CHANGE_FILE (default: none)"},
+          .help = "the signal that warns them, such as USR1, in addition to DTRUN_CHANGE_FILE "
+                  "(default: none)"},
          set_warn_signal},
         {{.names = "--spares",
           .metavar = "N",
           .group = elastic,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help =
-              "so many hosts beyond those that -np needs have no ranks, and take the place of one "
-              "that is lost (default: 0)"},
+          .help = "keep N hosts without ranks, beyond those that -np needs, to take the place of "
+                  "lost ones (default: 0)"},
          set_number<&ElasticOptions::spares, 0, kHostsMax>},
         {{.names = "--standby",
           .metavar = "[=N]",
           .group = elastic,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help = "keep N processes of a Python program started on each host, which become ranks "
-                  "when some are to start (default: none; --standby alone: one for each slot)"},
+          .help = "keep N started processes of a Python program on each host, ready to become "
+                  "ranks (default: none; --standby alone: one for each slot)"},
          set_standby},
         {{.names = "--preload",
           .metavar = "MODULES",
@@ -313,8 +311,8 @@ Rows<ParsedRun> elastic_flags() {
           .in = {FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
-          .help =
-              "what these import beforehand, such as torch,numpy; repeatable (default: nothing)"},
+          .help = "modules that those processes import in advance, such as torch,numpy; repeatable "
+                  "(default: none)"},
          add_preload},
     };
 }

@@ -19,10 +19,10 @@ using enum FlagGroup;
 
 constexpr std::size_t kWordsColumn = 34;  // where explanations begin in `dtrun help words`
 
-constexpr string_view kTorchrun = "or -H and -np, for dtrun is run once, not on every node";
+constexpr string_view kTorchrun = "or -H and -np; run dtrun once, not on every node";
 constexpr string_view kDeepspeed = "or -H and -np";
 constexpr string_view kAccelerate =
-    "accelerate has it; dtrun is run once for all machines: write -H s1:4,s2:4 python3 train.py";
+    "a flag of accelerate; run dtrun once for all machines: write -H s1:4,s2:4 python3 train.py";
 constexpr string_view kBatch = "for the batch system: give it to sbatch, salloc or qsub";
 constexpr string_view kGpus =
     "devices are the batch system's to give; a rank finds its own by LOCAL_RANK, or as the only "
@@ -37,7 +37,7 @@ constexpr string_view kMemory =
 constexpr string_view kPinning =
     "write --bind-to core, share, numa, socket or gpu, and --cpus-per-rank N";
 constexpr string_view kManyPrograms =
-    "write the programs behind each other: dtrun -np 2 ./a : -np 1 ./b";
+    "write the programs one after the other: dtrun -np 2 ./a : -np 1 ./b";
 constexpr string_view kMcaFiles =
     "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
 
@@ -165,7 +165,7 @@ Rows<ParsedRun> words_of_places() {
         {{.names = "--display-map -display-map --display-allocation -display-allocation "
                    "--display-devel-map -print-rank-map",
           .group = foreign,
-          .help = "shows the plan, and starts; --plan only shows it"},
+          .help = "prints the plan, then starts; --plan only prints it"},
          set_true<&plan::Options::show_plan>},
         {{.names = "--bynode -bynode -rr", .group = foreign, .help = "--map-by node"},
          set_to<&plan::Options::map_by, MapBy::node>},
@@ -174,12 +174,12 @@ Rows<ParsedRun> words_of_places() {
         {{.names = "--distribution",
           .metavar = "block|cyclic",
           .group = foreign,
-          .help = "--map-by slot or node; how ranks lie inside a host is not said by it"},
+          .help = "--map-by slot or node; it does not say how ranks lie inside a host"},
          set_distribution},
         {{.names =
               "--nooversubscribe -nooversubscribe --use-hwthread-cpus --hetero-nodes --overlap",
           .group = foreign,
-          .help = "accepted: it is so already"},
+          .help = "accepted: that is so already"},
          nothing},
         {{.names = "--nodes",
           .group = foreign,
@@ -218,7 +218,7 @@ Rows<ParsedRun> words_of_variables() {
           .group = foreign,
           .adds_up = true,
           .sets_variable = true,
-          .help = "a setting of Open MPI, as -x OMPI_MCA_NAME=VALUE"},
+          .help = "a setting of Open MPI, set as -x OMPI_MCA_NAME=VALUE"},
          add_mca},
         {{.names = "-env",
           .metavar = "NAME VALUE",
@@ -226,7 +226,7 @@ Rows<ParsedRun> words_of_variables() {
           .adds_up = true,
           .of_program = true,
           .sets_variable = true,
-          .help = "NAME=VALUE before the program: for that program alone"},
+          .help = "NAME=VALUE before the program, for that program alone"},
          add_assignment},
         {{.names = "-genv",
           .metavar = "NAME VALUE",
@@ -240,7 +240,7 @@ Rows<ParsedRun> words_of_variables() {
           .group = foreign,
           .adds_up = true,
           .of_program = true,
-          .help = "-x for each of these, with its value here"},
+          .help = "-x for each of these, with their values here"},
          add_list},
         {{.names = "-genvall -envall",
           .group = foreign,
@@ -254,7 +254,7 @@ Rows<ParsedRun> words_of_variables() {
           .group = foreign,
           .adds_up = true,
           .sets_variable = true,
-          .help = "srun's: ALL is the default, NONE --no-env, NAME=VALUE -x"},
+          .help = "srun's: ALL is the default, NONE means --no-env, NAME=VALUE means -x"},
          set_export},
         {{.names = "--tune -tune --am -am --prtemca --pmixmca",
           .group = foreign,
@@ -280,7 +280,7 @@ Rows<ParsedRun> words_of_launching() {
         {{.names = "-bootstrap -launcher",
           .metavar = launchers,
           .group = foreign,
-          .help = "--transport, by the words that MPI's launchers have for it"},
+          .help = "--transport, in the terms that MPI's launchers use"},
          set_launcher},
         {{.names = "--prefix -prefix",
           .group = foreign,
@@ -364,7 +364,7 @@ Rows<ParsedRun> words_of_output() {
          set_tag<&plan::Tag::rank>},
         {{.names = "-u --unbuffered -print-all-exitcodes",
           .group = foreign,
-          .help = "accepted: lines are shown as soon as they are whole"},
+          .help = "accepted: lines are shown as soon as they are complete"},
          nothing},
         {{.names = "--prepend-pattern -prepend-pattern",
           .group = foreign,
@@ -398,7 +398,7 @@ Rows<ParsedRun> words_of_ending() {
         {{.names = "--kill-on-bad-exit -K",
           .metavar = "[=0|1]",
           .group = foreign,
-          .help = "0: --keep-going; else accepted: it is so already"},
+          .help = "0 means --keep-going; else accepted: that is so already"},
          [](ParsedRun& parsed, string_view value) -> Result<void> {
              parsed.options.keep_going = value == "0";
              return {};
@@ -425,17 +425,18 @@ Rows<ParsedRun> foreign_flags() {
 }
 
 std::string words_help() {
-    std::string text = "Words of other launchers that dtrun knows, and what they are here.\n";
+    std::string text =
+        "Flags of other launchers that dtrun understands, and what they mean here.\n";
     text += "\nOther names of dtrun's own flags:\n";
     const std::span<const Flag> flags = run_flags().flags();
     for (const Flag& flag : flags)
         if (!flag.also.empty())
             text += two_columns(comma_separated(flag.also), flag.first_name(), kWordsColumn);
-    text += "\nThey do what dtrun has for it:\n";
+    text += "\nFlags that have an equivalent:\n";
     for (const Flag& flag : flags)
         if (flag.group == foreign && !flag.help.empty())
             text += two_columns(comma_separated(flag.names), flag.help, kWordsColumn);
-    text += "\nNot flags of dtrun:\n";
+    text += "\nFlags that dtrun refuses, and what to write instead:\n";
     for (const Flag& flag : flags)
         if (flag.group == foreign && !flag.refused.empty())
             text += two_columns(comma_separated(flag.names), refusal_of(flag), kWordsColumn);

@@ -52,29 +52,28 @@ Rows<ParsedRun> history_flags() {
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .common = true,
-          .help = "print the job's id, return when its ranks run, and let it go on without this "
-                  "terminal: `dtrun logs` (default: wait)"},
+          .help = "print the job's id and return once its ranks run; the job goes on without this "
+                  "terminal: see `dtrun logs` (default: wait)"},
          set_detach},
         {{.names = "--name",
           .metavar = "NAME",
           .group = publishing,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help = "call the job so, where commands take its id; no other job of yours that runs "
-                  "here may have it (default: none)"},
+          .help = "a name for the job, which commands take in place of its id; no other running "
+                  "job of yours here may have it (default: none)"},
          set_name},
         {{.names = "--no-record",
           .group = publishing,
           .in = {FlagScope::join, FlagScope::frontends},
-          .help =
-              "leave no record for `dtrun jobs --all` and `dtrun --again` (default: one is kept "
-              "for 30 days)"},
+          .help = "keep no record for `dtrun jobs --all` and `dtrun --again` (default: kept for 30 "
+                  "days)"},
          set_off},
         {{.names = "--again",
           .metavar = "[=JOB]",
           .group = publishing,
-          .help = "dtrun --again [JOB], without other words: run a job again, by the same command "
-                  "line in the same directory (default: the last one)"},
+          .help = "dtrun --again [JOB], with nothing else: run a job again, with the same command "
+                  "line in the same directory (default: the last job)"},
          refuse_again},
     };
 }

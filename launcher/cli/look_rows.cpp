@@ -79,8 +79,8 @@ Rows<ParsedRun> look_flags() {
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
-          .help = "run the program by COMMAND, as in 'perf record -o p.{rank} {}', or "
-                  "RANKS:COMMAND for some; repeatable (default: none)"},
+          .help = "run the program under COMMAND, as in 'perf record -o p.{rank} {}'; "
+                  "RANKS:COMMAND does so for some ranks; repeatable (default: none)"},
          add_wrap},
         {{.names = "--pty",
           .metavar = "[=RANK]",
@@ -88,16 +88,16 @@ Rows<ParsedRun> look_flags() {
           .in = {FlagScope::frontends},
           .needs_agents = true,
           .excludes = "--stdin --detach",
-          .help = "give a rank a terminal, in place of yours: dtrun --pty bash (default: none has "
-                  "one; --pty alone: rank 0)"},
+          .help = "give a rank a terminal that stands for yours: dtrun --pty bash (default: none; "
+                  "--pty alone: rank 0)"},
          set_pty},
         {{.names = "--debug-rank",
           .metavar = "N[:gdb|debugpy]",
           .group = look,
           .in = {FlagScope::frontends},
           .needs_agents = true,
-          .help = "rank N waits until your debugger has connected to a port of this machine "
-                  "(default: none waits)"},
+          .help = "make rank N wait until your debugger has connected to a port of this machine "
+                  "(default: none)"},
          set_debug_rank},
     };
 }

@@ -93,17 +93,16 @@ Rows<ParsedRun> show_flags() {
           .group = publishing,
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
-          .help = "append each event to FILE as a line of JSON: hosts that join or are lost, ranks "
-                  "that start and end, restarts, the end (default: none)"},
+          .help = "append each event to FILE as a line of JSON: hosts joining or lost, ranks "
+                  "starting and ending, restarts, the end (default: none)"},
          set_log},
         {{.names = "--report",
           .metavar = "FILE",
           .group = publishing,
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
-          .help =
-              "write how the job has ended to FILE, as JSON: the cause, and all hosts and ranks "
-              "with what became of them; %j and %t as in --log (default: none)"},
+          .help = "write how the job ended to FILE as JSON: the cause, and what became of each "
+                  "host and rank; %j and %t as in --log (default: none)"},
          set_report_file},
         {{.names = "--on-event",
           .metavar = "COMMAND",
@@ -111,8 +110,8 @@ Rows<ParsedRun> show_flags() {
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .adds_up = true,
-          .help = "run COMMAND in a shell at the start, at each lost host or restart, and at the "
-                  "end; EVENT,EVENT:COMMAND at others; the event is on its standard input; "
+          .help = "run COMMAND in a shell at the start, for each lost host or restart, and at the "
+                  "end; EVENT,EVENT:COMMAND for other events; the event is its standard input; "
                   "repeatable (default: none)"},
          add_event_command},
         {{.names = "--web",
@@ -121,17 +120,16 @@ Rows<ParsedRun> show_flags() {
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .common = true,
-          .help =
-              "show the job on a page, whose address is printed; --web alone: at a free port of "
-              "the loopback (default: none)"},
+          .help = "show the job on a web page and print its address; --web alone: at a free port "
+                  "of the loopback interface (default: none)"},
          set_listen<&plan::ShowOptions::page>},
         {{.names = "--metrics",
           .metavar = "ADDRESS:PORT",
           .group = publishing,
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
-          .help = "serve numbers for Prometheus at http://ADDRESS:PORT/metrics; PORT alone: on the "
-                  "loopback (default: none)"},
+          .help = "serve metrics for Prometheus at http://ADDRESS:PORT/metrics; PORT alone: on the "
+                  "loopback interface (default: none)"},
          set_listen<&plan::ShowOptions::metrics>},
     };
 }

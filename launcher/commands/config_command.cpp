@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kConfig = R"(usage: dtrun config [show] [options]
 
-Which options are set before anything is typed, and where. They stand in
-/etc/dtrun/config.yaml and ~/.config/dtrun/config.yaml, by their long names:
+Shows which options are set before you type any, and where. They are written in
+/etc/dtrun/config.yaml and ~/.config/dtrun/config.yaml, under their long names:
 
   grace: 10
   tag: rank
@@ -26,17 +26,17 @@ Which options are set before anything is typed, and where. They stand in
       verbose: true
       timeout: 600
 
-and in DTRUN_OPTIONS, as they would be typed. What is typed wins over
-DTRUN_OPTIONS, this over a profile (--profile or DTRUN_PROFILE), this over your
-file, and that over the machine's; -x and others that may be repeated add up.
-They are for `dtrun run`, and for join, torchrun, deepspeed and mpirun as far as
-these have the option.
+and in DTRUN_OPTIONS, as they would be typed. The command line wins over
+DTRUN_OPTIONS, that over a profile (--profile or DTRUN_PROFILE), that over your
+file, and that over /etc; -x and other repeatable options add up. They apply to
+`dtrun run`, and to join, torchrun, deepspeed and mpirun as far as these have
+the option.
 
-DTRUN_CONFIG names another file, in place of both; empty, there is none.
-Your file is not read, with a warning, if it is somebody else's or others can
-write to it, unless DTRUN_CONFIG names it.
+DTRUN_CONFIG names another file, in place of both; if it is empty, none is read.
+Your own file is not read, and a warning says so, if it belongs to somebody else
+or others can write to it, unless DTRUN_CONFIG names it.
 
-Exit code: 0; 200 an option is wrong, which is told with its line.
+Exit code: 0; 200 an option is wrong: the message names its line.
 )";
 
 std::string config_text(const std::vector<cli::Default>& defaults,
@@ -62,7 +62,7 @@ const cli::FlagTable<ParsedConfig>& config_flags() {
         {{{{.names = "--profile",
             .metavar = "NAME",
             .group = cli::FlagGroup::other,
-            .help = "with the options of this profile (default: DTRUN_PROFILE, else none)"},
+            .help = "show the options of this profile, too (default: DTRUN_PROFILE, else none)"},
            [](ParsedConfig& parsed, std::string_view value) -> Result<void> {
                parsed.own.profile = value;
                return {};

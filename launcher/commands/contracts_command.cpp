@@ -14,10 +14,10 @@ constexpr std::size_t kIndent = 4;
 constexpr std::size_t kMiddle = 22;  // where the overview's texts begin
 
 constexpr std::string_view kContractsIntroduction = R"(
-A contract is a set of variables by which one kind of program knows its place.
-Ranks get those of the default set (marked *), which contradict each other
-nowhere. --contract NAME,... adds others; --contract none,NAME,... begins with
-dtrun's own alone.
+A contract is a set of variables from which one kind of program learns its rank
+and how to meet the others. Ranks get the default contracts (marked *), which do
+not contradict each other. --contract NAME,... adds others; --contract
+none,NAME,... starts from dtrun's own alone.
 )";
 
 constexpr std::string_view kNone = R"(none

@@ -16,19 +16,19 @@ using enum cli::FlagGroup;
 
 constexpr string_view kDemoUsage = "usage: dtrun demo [options]";
 constexpr string_view kDemoIntroduction = R"(
-A first job, of a program that needs no file of yours and nothing on the hosts,
-not even Python: each rank says which it is and where, they meet, and write and
-read a key of the job's store, with the time that it takes. If this works, so
-will your own program; if it does not, what is printed says why.
+Runs a first job with a built-in program, which needs no file of yours and
+nothing on the hosts, not even Python: each rank says which it is and where it
+runs, all meet, and they time writing and reading a key of the job's store. If
+this works, so will your own program; if not, the message says why.
 
 Examples:
   dtrun demo
-      4 ranks on this machine; in an allocation of a batch system all of it
+      4 ranks on this machine; in a batch job, a rank for every slot of it
   dtrun demo -H s1:2,s2:2
       2 ranks on each of two hosts, over ssh
 )";
 constexpr string_view kDemoExit = R"(
-Exit code: 0; else as of `dtrun run`.
+Exit code: 0; else as for `dtrun run`.
 )";
 
 constexpr int kRanksHere = 4;

@@ -18,16 +18,16 @@ using enum cli::FlagGroup;
 
 constexpr std::string_view kDoctor = R"(usage: dtrun doctor [options]
 
-Examines hosts before a job finds out: whether one can log in to each and start
+Examines hosts as a job would use them: whether one can log in to each and start
 the agent there; clocks, limits, /dev/shm; whether hosts reach each other and
-this machine at all their interfaces; MTUs; versions of Python, torch, MPI, NCCL
-and NVIDIA's driver that differ; GPUs, and who else uses them; and, by a short
-exchange, hosts and links that are slower than the others. It takes some
-seconds, for 64 hosts as well. Without -H and --hostfile hosts are those of the
-batch system, else this machine.
+this machine on all their interfaces; MTUs; differing versions of Python, torch,
+MPI, NCCL and NVIDIA's driver; GPUs, and who else uses them; and, by a short
+exchange of data, hosts and links that are slower than the others. This takes
+some seconds, even for 64 hosts. Without -H and --hostfile, the hosts are those
+of the batch system, else this machine.
 
-Exit code: 0 all is well; 1 something is to be mended, which is printed, hosts
-with the same trouble together; 200 and more as of `dtrun run`.
+Exit code: 0 all is well; 1 something needs fixing: it is printed, hosts with
+the same problem together; from 200 on as for `dtrun run`.
 )";
 
 constexpr cli::HelpSection kDoctorSections[] = {{native, "What is printed"},
@@ -40,7 +40,7 @@ constexpr cli::HelpSection kDoctorSections[] = {{native, "What is printed"},
 cli::Rows<ParsedDoctor> print_rows() {
     return {{{.names = "--json",
               .group = native,
-              .help = "everything that was found out, as JSON; docs/DOCTOR.md has the fields"},
+              .help = "print all findings as JSON; docs/DOCTOR.md describes the fields"},
              [](ParsedDoctor& parsed, std::string_view) -> Result<void> {
                  parsed.json = true;
                  return {};

@@ -24,13 +24,13 @@ using enum cli::FlagGroup;
 
 constexpr std::string_view kLogs = R"(usage: dtrun logs [JOB [RANK]] [options]
 
-What a job has printed that was started with -d or --log, whether it runs or has
-ended: of all ranks, each line behind its tag, or of one, as it has printed it.
-JOB is the name of a job, its id or a begin of that; without it, the last one
-that has kept its output. What ranks have written to standard error goes there,
-as does what dtrun has said.
+Prints the output of a job that was started with -d or --log, whether it still
+runs or has ended: of all ranks, with a tag before each line, or of one rank, as
+it printed it. JOB is the name of a job, its id or the beginning of its id; by
+default the last job whose output is kept. What ranks wrote to standard error
+goes to standard error, as does what dtrun said.
 
-Exit code: 0; 200 no such job, or its output is not kept.
+Exit code: 0; 200 no such job, or its output was not kept.
 )";
 
 constexpr std::string_view kLogsUsage = "usage: dtrun logs [JOB [RANK]] [options]";
@@ -39,12 +39,12 @@ cli::Rows<ParsedLogs> logs_rows() {
     return {
         {{.names = "--follow -f",
           .group = other,
-          .help = "go on with what it prints, until it ends (default: what there is)"},
+          .help = "keep printing until the job ends (default: only what there is now)"},
          cli::set_true<&LogsCommand::follow>},
         {{.names = "--tail -n",
           .metavar = "N",
           .group = other,
-          .help = "only the last N lines (default: all that is kept)"},
+          .help = "only the last N lines (default: everything that is kept)"},
          [](ParsedLogs& parsed, std::string_view value) -> Result<void> {
              const auto lines = cli::whole_number(value, 0, 1'000'000'000);
              if (!lines) return std::unexpected(lines.error());
@@ -53,9 +53,8 @@ cli::Rows<ParsedLogs> logs_rows() {
          }},
         {{.names = "--timestamps -t",
           .group = other,
-          .help =
-              "with the time, rank and host of each line, as in the file (default: [3]<stdout>:, "
-              "and nothing of a single rank)"},
+          .help = "show the time, rank and host of each line, as in the file (default: "
+                  "[3]<stdout>:, and nothing for a single rank)"},
          cli::set_true<&LogsCommand::timestamps>},
     };
 }

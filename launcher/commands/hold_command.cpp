@@ -31,24 +31,24 @@ using enum cli::FlagGroup;
 constexpr std::string_view kHold = R"(usage: dtrun hold [options]
        dtrun hold --list
 
-Logs into hosts, as a job there would, and stays: later jobs of yours on this
-machine start their ranks in these log-ins, which takes a few milliseconds for
-each host instead of a log-in. Jobs do not see each other. A host is left when
-no job of yours has run there for --keep-warm (default: 10m), by `dtrun
-release`, or with the batch job in which this was called. What is given to reach
-a host has to be the same for both: -H, -p, -i, ~/.ssh/config and so on. A job
-logs in by itself where it is not, or where a host does not answer.
+Logs in to hosts as a job would, and stays logged in: your later jobs on this
+machine use these log-ins, which takes a few milliseconds per host instead of a
+log-in. Jobs do not see each other. A host is left when no job of yours has run
+there for --keep-warm (default: 10m), by `dtrun release`, or at the end of the
+batch job in which this was called. A job uses a log-in only if it would reach
+the host in the same way (-H, -p, -i, ~/.ssh/config and so on); otherwise, or if
+the host does not answer, it logs in by itself.
 
-Exit code: 0 all hosts are held; 201 some are not, which is said; 200 none can
-be.
+Exit code: 0 all hosts are held; 201 some are not, and a message names them; 200
+none can be.
 )";
 
 constexpr std::string_view kRelease = R"(usage: dtrun release [options]
 
-Logs out of hosts that `dtrun hold` and --keep-warm have stayed in, all or those
-of -H; where a job has ranks, when it has ended.
+Logs out of the hosts that `dtrun hold` and --keep-warm stay logged in to: all of
+them, or those of -H; where a job has ranks, as soon as it has ended.
 
-Exit code: 0, also if nothing is held.
+Exit code: 0, even if nothing is held.
 )";
 
 constexpr cli::HelpSection kHoldSections[] = {{native, "How"},
@@ -73,7 +73,7 @@ cli::Rows<ParsedHold> hold_rows() {
         {{.names = "--keep-warm",
           .metavar = "TIME",
           .group = native,
-          .help = "leave a host when no job has run there for so long, such as 90, 10m or 2h "
+          .help = "leave a host when no job has run there for this long, such as 90, 10m or 2h "
                   "(default: 10m)"},
          [](ParsedHold& parsed, std::string_view value) -> Result<void> {
              const auto time = cli::parse_time_span(value, cli::kTimeoutMax);
@@ -84,10 +84,10 @@ cli::Rows<ParsedHold> hold_rows() {
         {{.names = "--wait-for-hosts",
           .metavar = "SECONDS",
           .group = reaching,
-          .help = "try hosts that are not there yet, as machines that boot, again and again for "
-                  "so long (default: 0)"},
+          .help = "keep trying hosts that are not up yet, such as machines that are booting, for "
+                  "this long (default: 0)"},
          cli::set_seconds<&plan::Options::wait_for_hosts, 0>},
-        {{.names = "--list -l", .group = native, .help = "what is held, and for how long"},
+        {{.names = "--list -l", .group = native, .help = "list held hosts, and for how long"},
          [](ParsedHold& parsed, std::string_view) -> Result<void> {
              parsed.list = true;
              return {};

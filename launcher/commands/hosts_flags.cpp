@@ -20,24 +20,24 @@ Examples:
   dtrun hosts --format nodelist
       the hosts of this batch job, as n[01-16]
   dtrun hosts --nodelist n[01-16] --slots 8 --format yaml > hosts.yaml
-      a host list of dtrun's own, written once
+      a host list in dtrun's own format
   dtrun hosts --hostfile hosts.yaml --check --format plain
-      whether ssh answers on every host, and their names if so
+      checks that ssh answers on every host, then prints their names
 
 Formats:
   deepspeed, horovod   n1 slots=4
   openmpi              n1 slots=4 max_slots=8; user@n1
   mpich                n1:4
-  yaml, json           everything that is known of a host
-  plain                n1, one in a line
+  yaml, json           everything that is known about a host
+  plain                n1, one per line
   nodelist             n[1-4], as Slurm writes it
   ansible              an INI inventory, group [dtrun]
 What a format cannot say (a user, a port, chosen slots) is an error.
 )";
 
 constexpr string_view kHostsExit = R"(
-Exit code: 0; 200 wrong words or input; 201 hosts are unknown (--resolve) or do
-not answer (--check): all of them are named, and nothing is printed.
+Exit code: 0; 200 wrong arguments or input; 201 hosts are unknown (--resolve) or
+do not answer (--check): all of these are named, and no list is printed.
 )";
 
 Result<void> set_format(ParsedHosts& parsed, string_view value) {
@@ -72,7 +72,7 @@ cli::Rows<ParsedHosts> source_flags() {
           .metavar = "FILE",
           .group = hosts,
           .excludes = "-H",
-          .help = "a hostfile of any program, or YAML; - is standard input"},
+          .help = "a hostfile of any launcher, or YAML; - is standard input"},
          cli::set_text<&HostsOptions::hostfile>},
         {{.names = "--nodelist",
           .metavar = "LIST",
@@ -103,8 +103,8 @@ cli::Rows<ParsedHosts> print_flags() {
         {{.names = "--slots",
           .metavar = "N|auto",
           .group = output,
-          .help = "of every host; auto: this machine has one for each GPU, else CPU, where a list "
-                  "gives it just one (default: as the hosts' source has it)"},
+          .help = "slots of every host; auto: where a list gives this machine just one, one for "
+                  "each of its GPUs, else CPUs (default: as the source of the hosts says)"},
          set_slots},
         {{.names = "--short",
           .group = output,
@@ -112,7 +112,7 @@ cli::Rows<ParsedHosts> print_flags() {
          cli::set_true<&HostsOptions::short_names>},
         {{.names = "--sort",
           .group = output,
-          .help = "n2 before n10 (default: order of first mention)"},
+          .help = "sort, with n2 before n10 (default: order of first mention)"},
          cli::set_true<&HostsOptions::sort>},
         {{.names = "--include",
           .metavar = "FILTER",
@@ -132,22 +132,22 @@ cli::Rows<ParsedHosts> reach_flags() {
     return {
         {{.names = "--resolve",
           .group = reaching,
-          .help = "look names up: their numeric addresses in place of the names, beside them in "
-                  "yaml, json and ansible"},
+          .help = "look names up: print numeric addresses in place of names, in yaml, json and "
+                  "ansible beside them"},
          cli::set_true<&HostsOptions::resolve>},
         {{.names = "--check",
           .group = reaching,
-          .help = "connect to the ssh port of every host but this machine"},
+          .help = "check that every host but this machine answers at its ssh port"},
          cli::set_true<&HostsOptions::check>},
         {{.names = "--ssh-port -p",
           .metavar = "PORT",
           .group = reaching,
-          .help = "of hosts that name none (default: 22)"},
+          .help = "ssh port of hosts that name none (default: 22)"},
          cli::set_number<&HostsOptions::ssh_port, 1, cli::kPortMax>},
         {{.names = "--connect-timeout",
           .metavar = "SECONDS",
           .group = reaching,
-          .help = "for each host, with the look-up; fractions allowed (default: 10)"},
+          .help = "time for each host, look-up included; fractions allowed (default: 10)"},
          cli::set_seconds<&HostsOptions::connect_timeout>},
     };
 }

@@ -27,11 +27,11 @@ using enum cli::FlagGroup;
 
 constexpr std::string_view kInfo = R"(usage: dtrun info
 
-Prints what a report of a bug has to say about this machine and this dtrun, to
-be pasted as it is: versions of what is in dtrun and of what is here, limits,
-interfaces. It has no secrets and not your name: of variables only those of
-dtrun and of communication libraries are shown, and none whose name says that
-it is secret; your home is "~".
+Prints what a bug report needs to say about this machine and this dtrun, to be
+pasted as it is: versions of what dtrun contains and of what is installed here,
+limits, interfaces. It contains no secrets and not your name: only variables of
+dtrun and of communication libraries are shown, and none whose name suggests a
+secret; your home is written "~".
 
 Exit code: 0.
 )";

@@ -27,8 +27,8 @@ constexpr std::string_view kLinks = R"(usage: dtrun install-links [options] NAME
        dtrun install-links --remove [options] [NAME...]
 
 Makes links to dtrun under the names of other launchers, for scripts that call
-these: called so, dtrun takes their flags and starts what they would start.
-The installation makes none, since the launchers themselves may be there.
+those: called by such a name, dtrun takes that launcher's flags. Installing
+dtrun makes no links, since the launchers themselves may be there.
 
   horovodrun                         dtrun run
   torchrun                           dtrun torchrun
@@ -36,9 +36,9 @@ The installation makes none, since the launchers themselves may be there.
   mpirun, mpiexec, orterun,
   mpiexec.hydra, mpirun.openmpi      dtrun mpirun
 
-Whatever else has such a name in that folder stays, unless --force is given.
+Whatever else has such a name in that folder is kept, unless --force is given.
 
-Exit code: 0; 200 a word is wrong, or a link cannot be made or removed.
+Exit code: 0; 200 an argument is wrong, or a link cannot be made or removed.
 )";
 
 std::vector<std::string> all_names() {
@@ -142,17 +142,17 @@ const cli::FlagTable<ParsedLinks>& links_flags() {
         {{{{.names = "--dir",
             .metavar = "DIR",
             .group = cli::FlagGroup::other,
-            .help = "where links stand (default: beside dtrun, as PATH finds it)"},
+            .help = "where to put the links (default: beside dtrun, as PATH finds it)"},
            cli::set_text<&Own::folder>},
           {{.names = "--force",
             .group = cli::FlagGroup::other,
             .excludes = "--remove",
-            .help = "replace what has such a name"},
+            .help = "replace whatever has such a name"},
            cli::set_true<&Own::force>},
           {{.names = "--remove",
             .group = cli::FlagGroup::other,
             .help =
-                "remove links that lead to dtrun, without a NAME all of them, and nothing else"},
+                "remove links that lead to dtrun, and nothing else; without a NAME, all of them"},
            cli::set_true<&Own::remove>}},
          cli::about_rows<ParsedLinks>()});
     return table;

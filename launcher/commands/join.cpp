@@ -15,17 +15,17 @@ constexpr std::string_view kJoinIntroduction =
     R"(usage: dtrun join [HOST[:PORT]] --job NAME [options] [VAR=VALUE...] program...
 
 Starts ranks on this machine that belong to a job of `dtrun serve`. The job
-begins when enough ranks have come together, from whatever machines, and ends
-when all of them have ended, and so does this command. With --max-np above
---min-np it is elastic: when a machine is lost or another one comes, there is a
-new generation, with new numbers and an empty store. Processes that can live on
+begins when enough ranks have come together, from any machines; it ends, as this
+command does, when all of them have ended. With --max-np above --min-np it is
+elastic: whenever a machine is lost or another one joins, ranks are numbered
+anew and the store is emptied (a new generation). Processes that can live on
 (docs/ELASTIC.md) do so; all others are ended with SIGTERM and started again.
 
-Without HOST the daemon is that of DTRUN_SERVE, else one on this machine.
+Without HOST the daemon is that of DTRUN_SERVE, else the one on this machine.
 
 Examples:
   dtrun join head:29400 --job train -np 4 --min-np 16 -- python3 train.py
-      4 of 16 ranks; the same command on three more machines completes the job
+      4 of 16 ranks; run the same command on three more machines
   dtrun join head --job train -np 4 --min-np 8 --max-np 32 -- python3 train.py
       between 8 and 32 ranks, as machines come and go
 )";
@@ -42,22 +42,22 @@ cli::Rows<ParsedJoin> size_rows() {
         {{.names = "--min-np",
           .metavar = "N",
           .group = daemon,
-          .help = "fewest ranks the job may run with (default: -np of its first member)"},
+          .help = "the fewest ranks the job may run with (default: -np of its first member)"},
          cli::set_number<&plan::JoinOptions::ranks_min, 1, kRanksMax>},
         {{.names = "--max-np",
           .metavar = "N",
           .group = daemon,
-          .help = "most ranks; further ones wait as spares (default: --min-np: a static job)"},
+          .help = "the most ranks; further ones wait as spares (default: --min-np, a static job)"},
          cli::set_number<&plan::JoinOptions::ranks_max, 1, kRanksMax>},
         {{.names = "--last-call",
           .metavar = "SECONDS",
           .group = daemon,
-          .help = "between --min-np and --max-np ranks, wait so long for more (default: 2)"},
+          .help = "with --min-np to --max-np ranks present, wait this long for more (default: 2)"},
          cli::set_seconds<&plan::JoinOptions::last_call, 0>},
         {{.names = "--server-timeout",
           .metavar = "SECONDS",
           .group = daemon,
-          .help = "for a daemon that has ended to be started again (default: 60)"},
+          .help = "how long to wait for a daemon that has ended to be started again (default: 60)"},
          cli::set_seconds<&plan::JoinOptions::server_timeout, 0>},
     };
 }

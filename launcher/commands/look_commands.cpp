@@ -30,13 +30,14 @@ using enum cli::FlagGroup;
 
 constexpr std::string_view kStacks = R"(usage: dtrun stacks [JOB] [options]
 
-Where the ranks of a job are, and the processes that they have started: Python
-says so itself at SIGURG (DTRUN_STACKS=0 keeps it from that), or else py-spy
-does; other programs by gdb, where their hosts have these on the ranks' PATH;
-else what /proc says. Of what Python has started only Python is shown, unless
-with --native. Processes at the same place are shown once. JOB is the id of a
-job (DTRUN_JOB in its ranks), a begin of it, or the pid of its dtrun; it may
-be left out where one job of yours runs here.
+Shows the stacks of a job's ranks and of the processes that they have started.
+Python prints its own on SIGURG (DTRUN_STACKS=0 turns that off), or py-spy does;
+for other programs gdb does. py-spy and gdb are used where they are on the
+ranks' PATH; otherwise /proc has to do. Of the processes that Python started,
+only Python's are shown, unless with --native. Processes with equal stacks are
+shown once. JOB is the id of a job (DTRUN_JOB in its ranks), the beginning of
+the id, or the pid of its dtrun; leave it out if only one job of yours runs
+here.
 
 Exit code: 0; 1 if a host has not answered in time; 200 no such job.
 )";
@@ -44,15 +45,16 @@ Exit code: 0; 1 if a host has not answered in time; 200 no such job.
 constexpr std::string_view kAttach = R"(usage: dtrun attach [JOB]
        dtrun attach [JOB] RANK
 
-Without RANK: all that a detached job (dtrun -d) has printed so far, and what it
-prints, to its end; without JOB, of the last one. Ctrl-C leaves the job alone.
+Without RANK: shows everything that a detached job (dtrun -d) has printed so
+far, and follows it to its end; without JOB, the last one. Ctrl-C leaves the job
+running.
 
-With RANK, a number: what that rank prints from now on, of any job; what is
-typed it gets, if it reads standard input (--stdin) or has a terminal (--pty).
-"~." at the begin of a line leaves a terminal.
+With RANK, a number: shows what that rank of any job prints from now on, and
+sends it what you type, if it reads standard input (--stdin) or has a terminal
+(--pty). "~." at the beginning of a line leaves a terminal.
 
-JOB is as of `dtrun jobs`; before RANK it may be left out where one job of yours
-runs here.
+JOB is as for `dtrun jobs`; before RANK it may be left out if only one job of
+yours runs here.
 
 Exit code: that of the job, or the rank; 0 if the job ends before its rank; 200
 no such job or rank.
@@ -65,17 +67,18 @@ cli::Rows<ParsedLook> stacks_rows() {
         {{.names = "--timeout",
           .metavar = "SECONDS",
           .group = other,
-          .help = "for all hosts; what has not come then is left out (default: 30)"},
+          .help = "time for all hosts; whatever has not come by then is left out (default: 30)"},
          cli::set_seconds<&LookCommand::timeout, 1>},
         {{.names = "--native",
           .group = other,
-          .help = "native functions of Python programs, too, by gdb, which takes seconds for each"},
+          .help = "also show native functions of Python programs, by gdb, which takes seconds for "
+                  "each"},
          cli::set_true<&LookCommand::native>},
         {{.names = "--signal",
           .metavar = "SIGNAL",
           .group = other,
-          .help = "send this to ranks that catch it, such as USR1 where the program has "
-                  "faulthandler.register(signal.SIGUSR1); nothing else is done"},
+          .help = "only send this signal to ranks that catch it, such as USR1 where the program "
+                  "has called faulthandler.register(signal.SIGUSR1)"},
          [](ParsedLook& parsed, std::string_view value) -> Result<void> {
              const auto signal = cli::parse_signal(value);
              if (!signal) return std::unexpected(signal.error());

@@ -32,50 +32,52 @@ using std::chrono::milliseconds;
 constexpr std::string_view kJobs = R"(usage: dtrun jobs [HOST[:PORT]] [options]
        dtrun jobs --all [JOB] [--json]
 
-The jobs of yours whose dtrun runs on this machine; with HOST those of the
-daemon (`dtrun serve`) there, as `dtrun status` shows them. JOB of other
-commands is what stands under JOB, or a begin of it, the name that --name has
-given it, or the pid under DTRUN.
+Lists your jobs whose dtrun runs on this machine; with HOST, those of the daemon
+(`dtrun serve`) there, as `dtrun status` shows them. Where other commands take a
+JOB, give what this list has under JOB, or its beginning, the name given by
+--name, or the pid under DTRUN.
 
-With --all those that have ended, too, the newest first, as far as they are kept
-(30 days), from all machines with this home directory; with JOB all that is
-known of that one, with the report of its end.
+With --all, lists jobs that have ended, too, the newest first, from all machines
+with this home directory, as long as they are kept (30 days); with JOB, shows
+everything that is known about that one, with the report of its end.
 
-Exit code: 0, also if there are none; 200 no such job.
+Exit code: 0, even if there are none; 200 no such job.
 )";
 
 constexpr std::string_view kTop = R"(usage: dtrun top [JOB] [options]
 
-A job as it runs: what is wrong with it in a sentence, its hosts, and for each
-rank its state, processor time (100 is one processor), memory, and the steps
-that it tells of (Worker.progress), with how many it is behind the first; those
-that have failed or are late come first. On a terminal this is shown anew until
-'q', Ctrl-C or the end of the job, whose outcome is told, else once. JOB is as
-of `dtrun jobs`; it may be left out where one job of yours runs here.
+Shows a running job: a sentence on what is wrong with it, its hosts, and for each
+rank its state, processor time (100 is one processor), memory, the step that it
+reports (Worker.progress), and how many steps it is behind the first; ranks that
+have failed or are late come first. On a terminal this is refreshed until 'q',
+Ctrl-C or the end of the job, whose outcome is shown; otherwise it is shown
+once. JOB is as for `dtrun jobs`; leave it out if only one job of yours runs
+here.
 
 Exit code: 0; 200 no such job.
 )";
 
 constexpr std::string_view kEndHelp = R"(usage: dtrun end JOB [options]
 
-Ends a job of yours, as SIGTERM to its dtrun does: ranks get SIGTERM, and
-SIGKILL after its --grace. Returns when nothing of it is left. JOB is as of
-`dtrun jobs`.
+Ends a job of yours, as SIGTERM to its dtrun does: its ranks get SIGTERM, and
+SIGKILL after its --grace. Returns when nothing of the job is left. JOB is as
+for `dtrun jobs`.
 
 Exit code: 0; 200 no such job.
 )";
 
 cli::Rows<ParsedSee> json_rows() {
-    return {{{.names = "--json",
-              .group = other,
-              .help = "everything that is known, as JSON; docs/EVENTS.md has the fields"},
-             cli::set_true<&SeeCommand::json>}};
+    return {
+        {{.names = "--json",
+          .group = other,
+          .help = "print everything that is known, as JSON; docs/EVENTS.md describes the fields"},
+         cli::set_true<&SeeCommand::json>}};
 }
 
 cli::Rows<ParsedSee> all_rows() {
     return {{{.names = "--all -a",
               .group = other,
-              .help = "also jobs that have ended, or one of them with its report"},
+              .help = "include jobs that have ended; with JOB, show one of them with its report"},
              cli::set_true<&SeeCommand::all>}};
 }
 
@@ -84,14 +86,14 @@ cli::Rows<ParsedSee> top_rows() {
         {{.names = "--interval",
           .metavar = "SECONDS",
           .group = other,
-          .help = "between two looks (default: 2)"},
+          .help = "time between two looks (default: 2)"},
          cli::set_seconds<&SeeCommand::interval, 200>},
-        {{.names = "--once", .group = other, .help = "show it once, also on a terminal"},
+        {{.names = "--once", .group = other, .help = "show it once, even on a terminal"},
          cli::set_true<&SeeCommand::once>},
         {{.names = "--sort",
           .metavar = "trouble|rank|cpu|memory|step",
           .group = other,
-          .help = "which ranks come first: those that have failed or are late, in order, the "
+          .help = "which ranks come first: those that have failed or are late, by number, the "
                   "busiest, the largest, or those with the fewest steps (default: trouble)"},
          [](ParsedSee& parsed, std::string_view value) -> Result<void> {
              using enum watch::TopOrder;

@@ -31,23 +31,24 @@ namespace {
 
 constexpr std::string_view kServeIntroduction = R"(usage: dtrun serve [options]
 
-The rendezvous daemon alone: brings together ranks that `dtrun join`, or
-programs with dtrun's library, start wherever they like; many jobs at once.
-Whoever knows its secret may use it; a missing ~/.config/dtrun/secret is made.
+Runs the rendezvous daemon: it brings together ranks that `dtrun join`, or
+programs with dtrun's library, start on any machines; for many jobs at once.
+Whoever knows its secret may use it; if ~/.config/dtrun/secret does not exist,
+it is created.
 
-With --state everything that was acknowledged outlives the daemon: killed and
-started again, it goes on with its jobs, and ranks notice nothing. systemd may
-start it (Type=notify), with a socket of its own too.
+With --state, everything that was acknowledged outlives the daemon: killed and
+started again, it goes on with its jobs, and ranks notice nothing. systemd can
+start it (Type=notify), also by socket activation.
 
-A job that is only a store, without members of `dtrun join`, has no end: the
-next run of its name meets its keys. Give each run a name of its own, or drop
-the job between two runs (dtrun store drop --job NAME), or see --keep-unused.
+A job that is only a store, without members of `dtrun join`, never ends: the
+next run with its name finds its keys. Give each run a name of its own, drop the
+job between two runs (dtrun store drop --job NAME), or see --keep-unused.
 
 Examples:
   dtrun serve
   dtrun serve --listen 10.0.0.1:29400 --state /var/lib/dtrun
 
-SIGTERM and Ctrl-C end it in order: without --state its jobs end too.
+SIGTERM and Ctrl-C end it cleanly: without --state its jobs end, too.
 )";
 
 Result<void> set_listen(ParsedServe& parsed, std::string_view value) {
@@ -77,25 +78,25 @@ cli::Rows<ParsedServe> own_rows() {
         {{.names = "--listen",
           .metavar = "ADDRESS[:PORT]",
           .group = daemon,
-          .help = "numeric; port 0: any free one (default: every interface, port 29400)"},
+          .help = "numeric address; port 0: any free one (default: every interface, port 29400)"},
          set_listen},
         {{.names = "--state",
           .metavar = "DIR",
           .group = daemon,
-          .help = "keep jobs here, in a directory that only you can write to, and go on with them "
-                  "after a restart (default: nothing is kept)"},
+          .help = "keep jobs in this directory, which only you may be able to write to, and go on "
+                  "with them after a restart (default: keep nothing)"},
          cli::set_text<&ServeOptions::state_directory>},
         {{.names = "--heartbeat-timeout",
           .metavar = "SECONDS",
           .group = daemon,
-          .help = "a member that is silent for so long is lost; at least 1 (default: 3)"},
+          .help = "a member that is silent for this long is lost; at least 1 (default: 3)"},
          cli::set_seconds<&ServeOptions::heartbeat_timeout, 1'000>},
         {{.names = "--keep-unused",
           .metavar = "SECONDS",
           .group = daemon,
-          .help =
-              "forget a job that is only a store when nobody has been connected to it for so long, "
-              "while daemons served its --state; 0: never (default: 604800, a week)"},
+          .help = "forget a job that is only a store when nobody has been connected to it for this "
+                  "long, counting only time in which a daemon served its --state; 0: never "
+                  "(default: 604800, a week)"},
          [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto time = cli::parse_seconds(value, std::chrono::seconds(0), kKeepMax);
              if (!time) return std::unexpected(time.error());
@@ -106,9 +107,8 @@ cli::Rows<ParsedServe> own_rows() {
         {{.names = "--store-limit",
           .metavar = "SIZE",
           .group = daemon,
-          .help =
-              "what the stores of all jobs may have together, such as 500M or 8G; each may have "
-              "1 GiB (default: half of this machine's memory)"},
+          .help = "the most that the stores of all jobs may hold together, such as 500M or 8G; "
+                  "each may hold 1 GiB (default: half of this machine's memory)"},
          [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto bytes = cli::parse_bytes(value, kStoreLimitMax);
              if (!bytes) return std::unexpected(bytes.error());
@@ -118,9 +118,8 @@ cli::Rows<ParsedServe> own_rows() {
         {{.names = "--web",
           .metavar = "[=ADDRESS:PORT]",
           .group = daemon,
-          .help =
-              "show the jobs on a page (default: no page; --web alone: at any free port of this "
-              "machine's loopback); `dtrun status --page-key` prints its key"},
+          .help = "show the jobs on a web page (default: none; --web alone: at a free port of the "
+                  "loopback interface); `dtrun status --page-key` prints its key"},
          [](ParsedServe& parsed, std::string_view value) -> Result<void> {
              const auto at = cli::parse_listen_address(value);
              if (!at) return std::unexpected(at.error());
@@ -136,18 +135,18 @@ cli::Rows<ParsedServe> copy_rows() {
         {{.names = "--backup",
           .metavar = "FILE",
           .group = daemon,
-          .help = "write the state in --state to a file as it is now, also while a daemon uses it, "
-                  "and end"},
+          .help = "write the present state of --state to a file, even while a daemon uses it, and "
+                  "exit"},
          cli::set_text<&ServeOptions::backup>},
         {{.names = "--restore",
           .metavar = "FROM",
           .group = daemon,
-          .help = "put a backup, or what is whole of another state's directory, into --state, list "
-                  "what is damaged, and end"},
+          .help = "put a backup, or the undamaged part of another state directory, into --state, "
+                  "list what is damaged, and exit"},
          cli::set_text<&ServeOptions::restore>},
         {{.names = "--replace",
           .group = daemon,
-          .help = "with --restore: move the state that is there to state.db.replaced"},
+          .help = "with --restore: move the existing state to state.db.replaced"},
          cli::set_true<&ServeOptions::replaces>},
     };
 }
@@ -157,9 +156,9 @@ cli::Rows<ParsedServe> verbosity_rows() {
     return {
         {{.names = "--quiet",
           .group = other,
-          .help = "warnings and errors only (default: what jobs do)"},
+          .help = "log warnings and errors only (default: what jobs do, too)"},
          cli::set_to<&ServeOptions::verbosity, log::Level::normal>},
-        {{.names = "--debug", .group = other, .help = "every event"},
+        {{.names = "--debug", .group = other, .help = "log every event"},
          cli::set_to<&ServeOptions::verbosity, log::Level::debug>},
     };
 }

@@ -16,7 +16,8 @@ using enum cli::FlagGroup;
 
 constexpr std::string_view kStatus = R"(usage: dtrun status [HOST[:PORT]] [options]
 
-What `dtrun serve` does: its jobs, their members and how far their ranks are.
+Shows what `dtrun serve` is doing: its jobs, their members, and the steps that
+their ranks have reached.
 )";
 
 cli::Rows<ParsedStore> store_rows() {
@@ -24,61 +25,59 @@ cli::Rows<ParsedStore> store_rows() {
         {{.names = "--server",
           .metavar = "HOST[:PORT]",
           .group = daemon,
-          .help = "the daemon (default: the agent when a rank asks, else DTRUN_SERVE, else this "
-                  "machine)"},
+          .help =
+              "the daemon (default: inside a rank its agent, else DTRUN_SERVE, else this machine)"},
          cli::set_text<&plan::DaemonArgs::address>},
     };
 }
 
 cli::Rows<ParsedStore> timeout_row() {
-    return {
-        {{.names = "--timeout",
-          .metavar = "SECONDS",
-          .group = daemon,
-          .help =
-              "how long to wait for what does not exist yet, or is locked (default: get and pop "
-              "do not wait, wait, watch and lock have no limit); 5 s later the waiting ends in any "
-              "case, also when the daemon does not answer"},
-         cli::set_seconds<&StoreCommand::timeout, 0>}};
+    return {{{.names = "--timeout",
+              .metavar = "SECONDS",
+              .group = daemon,
+              .help = "how long to wait for a key that does not exist yet or a lock that is taken "
+                      "(default: get and pop do not wait; wait, watch and lock have no limit); 5 s "
+                      "later waiting ends in any case, even if the daemon does not answer"},
+             cli::set_seconds<&StoreCommand::timeout, 0>}};
 }
 
 cli::Rows<ParsedStore> word_rows() {
     return {
         {{.names = "-0 --null",
           .group = daemon,
-          .help = "ls: a NUL behind each key; watch: behind each state, which is =VALUE, - when "
-                  "the key was removed, or * when it is a queue (default: a line's end, behind the "
-                  "value alone)"},
+          .help =
+              "ls: a NUL after each key; watch: after each state, which is =VALUE, - when the key "
+              "was removed, or * when it is a queue (default: a newline after the bare value)"},
          cli::set_true<&StoreCommand::nul>},
         {{.names = "--prefix",
           .group = daemon,
-          .help = "rm: all keys that begin with KEY, whose number is printed; watch: every change "
-                  "of them, in order, in lines of key, tab and state (with -0 a NUL behind both); "
-                  "refused where the values have more than 15 MiB together"},
+          .help = "rm: remove all keys that begin with KEY and print their number; watch: print "
+                  "every change of them, in order, as key, tab and state (with -0, a NUL after "
+                  "both); refused if the values exceed 15 MiB together"},
          cli::set_true<&StoreCommand::is_prefix>},
         {{.names = "--ttl",
           .metavar = "SECONDS",
           .group = daemon,
-          .help = "set: how long the key is there (default: until it is removed)"},
+          .help = "set: how long the key lives (default: until it is removed)"},
          cli::set_seconds<&StoreCommand::ttl>},
         {{.names = "--value",
           .metavar = "TEXT",
           .group = daemon,
-          .help = "lock: what NAME holds meanwhile, for others to get (default: HOST:PID)"},
+          .help = "lock: what NAME holds meanwhile, for others to read (default: HOST:PID)"},
          cli::set_text<&StoreCommand::holder>},
     };
 }
 
 cli::Rows<ParsedStore> json_row() {
-    return {{{.names = "--json", .group = daemon, .help = "as JSON (default: a table)"},
+    return {{{.names = "--json", .group = daemon, .help = "print JSON (default: a table)"},
              cli::set_true<&StoreCommand::json>}};
 }
 
 cli::Rows<ParsedStore> page_key_row() {
     return {{{.names = "--page-key",
               .group = cli::FlagGroup::daemon,
-              .help = "print the key of the page of `dtrun serve --web`, made of the same secret; "
-                      "no daemon is asked"},
+              .help = "print the key for the page of `dtrun serve --web`, which is made from the "
+                      "same secret; no daemon is asked"},
              cli::set_true<&StoreCommand::page_key>}};
 }
 

@@ -9,10 +9,10 @@ namespace {
 constexpr std::string_view kDeepspeedIntroduction =
     R"(usage: dtrun deepspeed [options] [--] script [args...]
 
-Takes the words of DeepSpeed's launcher and starts the ranks itself: no pdsh, no
-mpirun, and every process is gone when one fails. Ranks get the variables that
-DeepSpeed reads, and the GPUs of their slots. A link named deepspeed that leads
-to dtrun does the same. Flags may be written with '_' or '-'.
+Takes the flags of DeepSpeed's launcher and starts the ranks itself, without
+pdsh or mpirun; when one process fails, all are ended. Ranks get the variables
+that DeepSpeed reads, and the GPUs of their slots. A link to dtrun that is named
+deepspeed does the same. Flags may be written with '_' or '-'.
 
 Examples:
   dtrun deepspeed --num_gpus 4 train.py --deepspeed_config ds.json
@@ -20,9 +20,10 @@ Examples:
   dtrun deepspeed --hostfile hosts --include worker-0@worker-1:0,2 train.py
       all slots of one host and two of another
   srun hostname -s | dtrun hosts > hosts && dtrun deepspeed -H hosts train.py
-      with the hosts of a batch job, which are also the default
+      on the hosts of a batch job, which are also the default
 
-.deepspeed_env (or DS_ENV_FILE) in your home and here sets variables.
+.deepspeed_env (or DS_ENV_FILE) in your home or the current directory sets
+variables.
 
 Flags of DeepSpeed:
 )";

@@ -17,10 +17,10 @@ constexpr string_view kMpirunUsage =
     "usage: dtrun mpirun [options] program [args...] [: [options] program...]...";
 
 constexpr string_view kMpirunIntroduction = R"(
-Takes the words of mpirun and mpiexec (Open MPI, MPICH, Intel MPI) and starts
-the ranks itself: no MPI launcher is needed on any host. A link named mpirun or
-mpiexec that leads to dtrun does the same. (The site's own mpirun is another
-matter: dtrun --mpi mpirun.)
+Takes the flags of mpirun and mpiexec (Open MPI, MPICH, Intel MPI) and starts
+the ranks itself: no MPI launcher is needed on any host. A link to dtrun that is
+named mpirun or mpiexec does the same. (To have the site's own mpirun start the
+ranks, use dtrun --mpi mpirun.)
 
 Examples:
   dtrun mpirun -n 8 --host s1:4,s2:4 ./prog
@@ -28,9 +28,9 @@ Examples:
   dtrun mpirun -ppn 2 -hosts s1,s2,s3 -genv I_MPI_DEBUG 5 ./prog
       2 ranks on each of 3 hosts, with a variable
   dtrun mpirun -np 1 ./master : -np 7 ./worker
-      two programs, one world of 8 ranks
+      two programs in one world of 8 ranks
   dtrun mpirun --mca btl tcp,self --tag-output -np 4 ./prog
-      settings of Open MPI, and the rank before each line
+      with settings of Open MPI, and the rank before each line
 
 Words that mean something else than to `dtrun run`:
 )";

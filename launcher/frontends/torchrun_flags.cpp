@@ -205,25 +205,23 @@ cli::Rows<ParsedTorchrun> node_flags() {
           .metavar = "N|MIN:MAX",
           .group = native,
           .help =
-              "hosts to use, the first ones of those there are; MIN:MAX: the job is elastic, it "
-              "goes on with at least MIN and at most MAX when hosts are lost or come (default: "
-              "all hosts)"},
+              "how many of the given hosts to use, the first ones; MIN:MAX makes the job elastic: "
+              "it goes on with MIN to MAX hosts when some are lost or join (default: all hosts)"},
          set_nodes},
         {{.names = "--nproc-per-node",
           .metavar = "N|auto|gpu|cpu",
           .group = native,
-          .help =
-              "ranks on each host: a number, or one for each GPU or processor; auto: slots that "
-              "were given, else GPUs, else processors (default: the slots, 1 without hosts)"},
+          .help = "ranks on each host: a number, or one for each GPU or processor; auto: the given "
+                  "slots, else GPUs, else processors (default: the slots; 1 without hosts)"},
          set_per_node},
         {{.names = "--standalone",
           .group = native,
-          .help = "this machine alone; --rdzv-* is ignored"},
+          .help = "use this machine alone; --rdzv-* is ignored"},
          cli::set_true<&TorchrunArgs::standalone>},
         {{.names = "--node-rank",
           .metavar = "N",
           .group = native,
-          .help = "which node this is, where the same command runs on each of --nnodes"},
+          .help = "the number of this node, if the same command is run on each of --nnodes nodes"},
          cli::set_number<&TorchrunArgs::node_rank, 0, kHostsMax>},
     };
 }
@@ -238,23 +236,21 @@ cli::Rows<ParsedTorchrun> rendezvous_flags() {
         {{.names = "--rdzv-backend",
           .metavar = "NAME",
           .group = native,
-          .help = "dtrun: these are the ranks of one node of a job of `dtrun serve` at "
-                  "--rdzv-endpoint; others have no effect, dtrun brings ranks together itself"},
+          .help = "dtrun: start one node's ranks of a job of the `dtrun serve` at --rdzv-endpoint; "
+                  "other values have no effect, since dtrun brings ranks together itself"},
          cli::set_text<&TorchrunArgs::backend>},
         {{.names = "--rdzv-endpoint",
           .metavar = "HOST[:PORT]",
           .group = native,
-          .help =
-              "where the daemon is, with --rdzv-backend dtrun; without hosts the node where the "
-              "same command on every node meets (else not needed)"},
+          .help = "with --rdzv-backend dtrun, the daemon's address; if the same command is run on "
+                  "every node, the node where they meet (else not needed)"},
          set_endpoint},
         {{.names = "--rdzv-conf",
           .metavar = "K=V,...",
           .group = native,
-          .help =
-              "join_timeout and timeout are --start-timeout, join_timeout of an elastic job is "
-              "--elastic-timeout; is_host and last_call_timeout: where nodes meet by themselves; "
-              "others have no effect, and are told"},
+          .help = "join_timeout and timeout mean --start-timeout, in an elastic job join_timeout "
+                  "means --elastic-timeout; is_host and last_call_timeout apply where nodes meet "
+                  "by themselves; others have no effect, and a warning says so"},
          set_conf},
         {{.names = "--master-addr",
           .metavar = "HOST",
@@ -287,26 +283,25 @@ cli::Rows<ParsedTorchrun> torchrun_program_flags() {
         {{.names = "--role",
           .metavar = "NAME",
           .group = native,
-          .help = "ROLE_NAME, and in the prefix of lines (default: default)"},
+          .help = "ROLE_NAME, also in the prefix of lines (default: default)"},
          cli::set_text<&plan::Options::role>},
         {{.names = "--max-restarts",
           .metavar = "N",
           .group = native,
-          .help =
-              "when a rank fails, end all and start them again, so often; hosts that an elastic "
-              "job loses do not count (default: 0)"},
+          .help = "how often to end all ranks and start them again when one fails; hosts that an "
+                  "elastic job loses do not count (default: 0)"},
          cli::set_number<&plan::Options::max_restarts, 0, cli::kRestartsMax>},
         {{.names = "--numa-binding",
           .metavar = "MODE",
           .group = native,
           .excludes = "--bind-to --map-by",
-          .help = "bind ranks beside their GPUs: node, socket, exclusive (an equal part of the "
-                  "node's cores) or core-complex (cores of an L3 cache) (default: not)"},
+          .help = "bind ranks near their GPUs: node, socket, exclusive (an equal part of the "
+                  "node's cores) or core-complex (cores of an L3 cache) (default: no binding)"},
          set_numa_binding},
         {{.names = "--shutdown-timeout",
           .metavar = "SECONDS",
           .group = native,
-          .help = "between SIGTERM and SIGKILL, as --grace (default: "
+          .help = "time between SIGTERM and SIGKILL, as --grace (default: "
                   "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30)"},
          cli::set_seconds<&plan::Options::grace, 0>},
         {{.names = "--signals-to-handle",
@@ -342,19 +337,21 @@ cli::Rows<ParsedTorchrun> log_flags() {
         {{.names = "--log-dir",
           .metavar = "DIR",
           .group = native,
-          .help = "files of --redirects and --tee, in DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK "
-                  "(default: /tmp/torchelastic_XXXXXXXX)"},
+          .help =
+              "where the files of --redirects and --tee go: "
+              "DIR/RUN_XXXXXXXX/[HOST/]attempt_N/LOCAL-RANK (default: /tmp/torchelastic_XXXXXXXX)"},
          cli::set_text<&TorchrunArgs::log_dir>},
         {{.names = "-r --redirects",
           .metavar = "STREAMS",
           .group = native,
-          .help = "into files, and not shown: 1 stdout, 2 stderr, 3 both, or 0:1,1:3 by local rank "
-                  "(default: 0)"},
+          .help = "streams that are written to files instead of being shown: 1 stdout, 2 stderr, 3 "
+                  "both, or 0:1,1:3 by local rank (default: 0)"},
          set_streams<&TorchrunArgs::redirects>},
         {{.names = "-t --tee",
           .metavar = "STREAMS",
           .group = native,
-          .help = "into files, and shown with [ROLELOCAL-RANK]: before each line (default: 0)"},
+          .help = "streams that are both written to files and shown, with [ROLELOCAL-RANK]: before "
+                  "each line (default: 0)"},
          set_streams<&TorchrunArgs::tee>},
         {{.names = "--local-ranks-filter",
           .metavar = "RANKS",

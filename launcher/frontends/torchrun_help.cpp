@@ -9,10 +9,10 @@ namespace {
 constexpr std::string_view kTorchrunIntroduction =
     R"(usage: dtrun torchrun [options] [--] script [args...]
 
-Takes torchrun's words and starts all nodes from one command: no rendezvous
-endpoint, no node ranks, and ssh or the batch system instead of a shell on every
-machine. PET_* variables are defaults, as they are there. A link named torchrun
-that leads to dtrun does the same.
+Takes torchrun's flags and starts all nodes with one command: there are no
+rendezvous endpoint and no node ranks, and ssh or the batch system takes the
+place of a shell on every machine. PET_* variables are defaults, as they are for
+torchrun. A link to dtrun that is named torchrun does the same.
 
 Examples:
   dtrun torchrun --standalone --nproc-per-node 4 train.py
@@ -21,9 +21,9 @@ Examples:
       2 ranks on each of 4 hosts, over ssh
   sbatch -N4 --gpus-per-node 8 --wrap \
       'dtrun torchrun --nproc-per-node gpu train.py'
-      in a batch system the hosts are its own
+      in a batch job, the hosts come from the batch system
   dtrun torchrun --nproc-per-node 2 --log-dir logs --tee 3 train.py
-      what ranks print in files too, and with [default0]: before each line
+      writes output to files, too, and shows it after [default0]:
 
 ${local_rank} in an argument is each rank's own.
 
@@ -32,7 +32,7 @@ Flags of torchrun:
 
 constexpr std::string_view kTorchrunEnd = R"(
 Exit code: 0 if every rank exits 0; else that of the first rank that failed, and
-not always 1 as torchrun's; see dtrun --help.
+not always 1 as with torchrun; see dtrun --help.
 )";
 
 }  // namespace

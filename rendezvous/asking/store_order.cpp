@@ -18,25 +18,28 @@ constexpr StoreVerb kStoreVerbs[] = {
     {"compare-set", "KEY EXPECTED VALUE|-", 3, 3, Op::compare_set, Shows::was_set,
      "sets it if its value is the expected one; else\nprints the value that it has, if any, and "
      "exits 1"},
-    {"append", "KEY VALUE|-", 2, 2, Op::append, Shows::number, "the value's bytes now"},
-    {"add", "KEY NUMBER", 2, 2, Op::add, Shows::number, "the sum; a missing key counts as 0"},
-    {"push", "KEY VALUE|-", 2, 2, Op::push, Shows::number, "at the end of a queue; its length now"},
+    {"append", "KEY VALUE|-", 2, 2, Op::append, Shows::number,
+     "prints the number of bytes that the value has now"},
+    {"add", "KEY NUMBER", 2, 2, Op::add, Shows::number,
+     "prints the sum; a missing key counts as 0"},
+    {"push", "KEY VALUE|-", 2, 2, Op::push, Shows::number,
+     "adds to the end of a queue; prints its length"},
     {"pop", "KEY", 1, 1, Op::pop, Shows::value,
-     "the oldest value of a queue, which each gets once"},
+     "takes the oldest value off a queue: each value is\ngot once"},
     {"length", "KEY", 1, 1, Op::length, Shows::number, "of a queue"},
     {"wait", "KEY...", 1, 10'000, Op::wait, Shows::nothing, "until all exist"},
     {"watch", "KEY", 1, 1, Op::watch, Shows::changes,
-     "the value whenever it changes, until Ctrl-C; that\nit was removed is told on standard error",
+     "prints the value whenever it changes, until Ctrl-C;\na removal is reported on standard error",
      "--prefix", Op::watch_prefix},
-    {"ls", "[PREFIX]", 0, 1, Op::list, Shows::keys, "keys, one on a line"},
+    {"ls", "[PREFIX]", 0, 1, Op::list, Shows::keys, "keys, one per line"},
     {"count", "", 0, 0, Op::count, Shows::number, "how many keys and queues there are"},
     {"rm", "KEY", 1, 1, Op::erase, Shows::existed, "", "--prefix", Op::erase_prefix},
     {"lock", "NAME [--] COMMAND...", 2, SIZE_MAX, Op::lock, Shows::nothing,
-     "once nobody else holds NAME, runs COMMAND, holds it\nmeanwhile, and exits as COMMAND does",
+     "waits until nobody else holds NAME, holds it while\nCOMMAND runs, and exits as COMMAND does",
      "--value", Op::lock},
     {"drop", "", 0, 0, Op::drop, Shows::dropped,
-     "forgets the job, with all its keys, unless it has\nmembers; a new run of its name begins "
-     "with nothing"},
+     "forgets the job and all its keys, unless it has\nmembers; the next run of that name starts "
+     "empty"},
 };
 
 /// "get, set or rm": all of them.
@@ -64,21 +67,23 @@ std::string help_of(const StoreVerb& verb) {
 std::string store_words_help() {
     std::string help = R"(usage: dtrun store WORD [options] [OPERANDS]
 
-Looks into the store of a job of `dtrun serve`; inside a rank, of its own job.
+Reads and writes the key-value store of a job of `dtrun serve`; inside a rank,
+that of its own job.
 )";
     for (const StoreVerb& verb : kStoreVerbs) help += help_of(verb);
-    return help + R"(VALUE may be -, for standard input. What begins with a dash stands behind "--".
+    return help +
+           R"(VALUE may be -, for standard input. Put "--" before words that begin with a dash.
 
 COMMAND finds NAME in DTRUN_LOCK, and in DTRUN_LOCK_TOKEN a number that grows
-with every holder: what it writes to is to refuse one that is smaller than the
-last.
+with every holder, so that whatever it writes to can refuse a holder whose
+number is smaller than the last one.
 
 Exit code: 0; 1 the key or job is not there, not in time, or has another value;
 2 the key holds something else, such as a queue; 3 the store refuses it; 4 the
-store or its disk is full; 200 wrong words or input; 201 the daemon cannot be
-reached, or does not answer; 202 the secret is wrong; 210 standard output cannot
-be written. Of lock: COMMAND's own; 126, 127 it cannot be run, is not there; 204
-NAME was lost, and COMMAND ended for it; 205 NAME was not free in time.
+store or its disk is full; 200 wrong arguments or input; 201 the daemon cannot
+be reached, or does not answer; 202 the secret is wrong; 210 standard output
+cannot be written. lock: COMMAND's own; 126, 127 it cannot be run, or is not
+there; 204 NAME was lost, so COMMAND was ended; 205 NAME was not free in time.
 )";
 }
 
