@@ -123,18 +123,13 @@ Result<void> set_pairs(ParsedBench& parsed, string_view value) {
     using Pairs = BenchCommand::Pairs;
     const auto pairs =
         cli::choose<Pairs>(value, {{"hosts", Pairs::hosts}, {"ranks", Pairs::ranks}});
-    if (!pairs) return std::unexpected(pairs.error());
-    parsed.own.pairs = *pairs;
-    return {};
+    return cli::keep(pairs, parsed.own.pairs);
 }
 
 /// Keeps what `Parse` makes of a value.
 template <auto Member, auto Parse>
 Result<void> set_parsed(ParsedBench& parsed, string_view value) {
-    const auto read = Parse(value);
-    if (!read) return std::unexpected(read.error());
-    parsed.own.*Member = *read;
-    return {};
+    return cli::keep(Parse(value), parsed.own.*Member);
 }
 
 cli::Rows<ParsedBench> sweep_flags() {
@@ -329,10 +324,7 @@ cli::Rows<ParsedBench> train_flags() {
 }
 
 Result<void> set_language(ParsedBench& parsed, string_view value) {
-    const auto chinese = cli::choose<bool>(value, {{"en", false}, {"zh", true}});
-    if (!chinese) return std::unexpected(chinese.error());
-    parsed.own.chinese = *chinese;
-    return {};
+    return cli::keep(cli::choose<bool>(value, {{"en", false}, {"zh", true}}), parsed.own.chinese);
 }
 
 cli::Rows<ParsedBench> report_flags() {

@@ -20,10 +20,7 @@ using enum FlagScope;
 constexpr int kCoresMax = 65'536;
 
 Result<void> set_cores(ParsedRun& parsed, string_view value) {
-    const auto number = whole_number(value, 1, kCoresMax);
-    if (!number) return std::unexpected(number.error());
-    parsed.options.binding.cpus_per_rank = *number;
-    return {};
+    return keep(whole_number(value, 1, kCoresMax), parsed.options.binding.cpus_per_rank);
 }
 
 /// Open MPI's words for parts of a host that have others here.

@@ -51,9 +51,7 @@ Result<void> set_refill(ParsedRun& parsed, string_view value) {
                                                {"now", Refill::now},
                                                {"wait", Refill::wait},
                                                {"never", Refill::never}});
-    if (!choice) return std::unexpected(choice.error());
-    parsed.elastic.refill = *choice;
-    return {};
+    return keep(choice, parsed.elastic.refill);
 }
 
 Result<void> set_warn_signal(ParsedRun& parsed, string_view value) {
@@ -65,10 +63,8 @@ Result<void> set_warn_signal(ParsedRun& parsed, string_view value) {
 }
 
 Result<void> set_standby(ParsedRun& parsed, string_view value) {
-    const auto number = value.empty() ? Result<int>(0) : whole_number(value, 1, kSlotsMax);
-    if (!number) return std::unexpected(number.error());
-    parsed.elastic.standby = *number;
-    return {};
+    return keep(value.empty() ? Result<int>(0) : whole_number(value, 1, kSlotsMax),
+                parsed.elastic.standby);
 }
 
 /// Names of modules, such as torch.nn.

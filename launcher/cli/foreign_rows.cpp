@@ -114,19 +114,15 @@ Result<void> set_export(ParsedRun& parsed, string_view value) {
 }
 
 Result<void> set_launcher(ParsedRun& parsed, string_view value) {
-    const auto choice = plan::find_transport(value, &plan::TransportRow::launcher);
-    if (!choice) return std::unexpected(choice.error());
-    parsed.options.transport = *choice;
-    return {};
+    return keep(plan::find_transport(value, &plan::TransportRow::launcher),
+                parsed.options.transport);
 }
 
 Result<void> set_distribution(ParsedRun& parsed, string_view value) {
     const string_view across = value.substr(0, value.find_first_of(":,"));
     const auto choice = choose<MapBy>(
         across, {{"block", MapBy::slot}, {"cyclic", MapBy::node}, {"*", MapBy::slot}});
-    if (!choice) return std::unexpected(choice.error());
-    parsed.options.map_by = *choice;
-    return {};
+    return keep(choice, parsed.options.map_by);
 }
 
 /// Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].

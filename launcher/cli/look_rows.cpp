@@ -51,9 +51,7 @@ Result<void> set_debug_rank(ParsedRun& parsed, string_view value) {
     if (colon == string_view::npos) return {};
     const auto debugger = choose<Debugger>(
         value.substr(colon + 1), {{"gdb", Debugger::gdb}, {"debugpy", Debugger::debugpy}});
-    if (!debugger) return std::unexpected(debugger.error());
-    parsed.options.debugger = *debugger;
-    return {};
+    return keep(debugger, parsed.options.debugger);
 }
 
 }  // namespace

@@ -36,33 +36,22 @@ Result<void> set_stdin(ParsedRun& parsed, string_view value) {
 }
 
 Result<void> set_tag_form(ParsedRun& parsed, string_view value) {
-    const auto tag = plan::Tag::parse(value);
-    if (!tag) return std::unexpected(tag.error());
-    parsed.options.tag = *tag;
-    return {};
+    return keep(plan::Tag::parse(value), parsed.options.tag);
 }
 
 Result<void> set_color(ParsedRun& parsed, string_view value) {
     const auto choice = choose<plan::Color>(value, {{"auto", plan::Color::on_terminals},
                                                     {"always", plan::Color::always},
                                                     {"never", plan::Color::never}});
-    if (!choice) return std::unexpected(choice.error());
-    parsed.options.color = *choice;
-    return {};
+    return keep(choice, parsed.options.color);
 }
 
 Result<void> set_log_max(ParsedRun& parsed, string_view value) {
-    const auto bytes = parse_bytes(value, kLogBytesMax);
-    if (!bytes) return std::unexpected(bytes.error());
-    parsed.options.log_rotation.bytes_max = *bytes;
-    return {};
+    return keep(parse_bytes(value, kLogBytesMax), parsed.options.log_rotation.bytes_max);
 }
 
 Result<void> set_log_keep(ParsedRun& parsed, string_view value) {
-    const auto number = whole_number(value, 0, kLogsKeptMax);
-    if (!number) return std::unexpected(number.error());
-    parsed.options.log_rotation.keep = *number;
-    return {};
+    return keep(whole_number(value, 0, kLogsKeptMax), parsed.options.log_rotation.keep);
 }
 
 /// The name of a file or folder, in which letters behind a '%' stand for something.

@@ -30,10 +30,7 @@ Result<void> set_tcp(ParsedRun& parsed, string_view) {
 }
 
 Result<void> set_keep_warm(ParsedRun& parsed, string_view value) {
-    const auto time = parse_time_span(value, kTimeoutMax);
-    if (!time) return std::unexpected(time.error());
-    parsed.options.warm.keep = *time;
-    return {};
+    return keep(parse_time_span(value, kTimeoutMax), parsed.options.warm.keep);
 }
 
 Result<void> set_no_warm(ParsedRun& parsed, string_view) {
@@ -42,10 +39,7 @@ Result<void> set_no_warm(ParsedRun& parsed, string_view) {
 }
 
 Result<void> set_transport(ParsedRun& parsed, string_view value) {
-    const auto choice = plan::find_transport(value, &plan::TransportRow::word);
-    if (!choice) return std::unexpected(choice.error());
-    parsed.options.transport = *choice;
-    return {};
+    return keep(plan::find_transport(value, &plan::TransportRow::word), parsed.options.transport);
 }
 
 /// "one ssh each, one srun for all, or only this machine"
@@ -103,9 +97,7 @@ Result<void> set_mpi(ParsedRun& parsed, string_view value) {
                                                  {"pmi2", {MpiMode::pmi2, false}},
                                                  {"mpirun", {MpiMode::none, true}},
                                                  {"none", {MpiMode::none, false}}});
-    if (!choice) return std::unexpected(choice.error());
-    std::tie(parsed.options.mpi, parsed.options.mpirun) = *choice;
-    return {};
+    return keep(choice, std::tie(parsed.options.mpi, parsed.options.mpirun));
 }
 
 template <std::vector<std::string> plan::Options::*Member>
@@ -121,9 +113,7 @@ Result<void> set_tree_login(ParsedRun& parsed, string_view value) {
         choose<plan::TreeLogin>(value, {{"auto", plan::TreeLogin::automatic},
                                         {"off", plan::TreeLogin::off},
                                         {"forward-agent", plan::TreeLogin::forward_agent}});
-    if (!choice) return std::unexpected(choice.error());
-    parsed.options.tree_login = *choice;
-    return {};
+    return keep(choice, parsed.options.tree_login);
 }
 
 Result<void> set_plan(ParsedRun& parsed, string_view value) {
@@ -484,16 +474,11 @@ Rows<ParsedRun> reaching_flags() {
 Result<void> set_on_failure(ParsedRun& parsed, string_view value) {
     const auto choice =
         choose<string_view>(value, {{"end", value}, {"elastic", value}, {"continue", value}});
-    if (!choice) return std::unexpected(choice.error());
-    parsed.on_rank_failure = *choice;
-    return {};
+    return keep(choice, parsed.on_rank_failure);
 }
 
 Result<void> set_on_hang(ParsedRun& parsed, string_view value) {
-    const auto kills = choose<bool>(value, {{"report", false}, {"kill", true}});
-    if (!kills) return std::unexpected(kills.error());
-    parsed.options.kill_hung = *kills;
-    return {};
+    return keep(choose<bool>(value, {{"report", false}, {"kill", true}}), parsed.options.kill_hung);
 }
 
 Rows<ParsedRun> ending_flags() {

@@ -38,6 +38,14 @@ Result<T> choose(std::string_view value,
     return fail(Errc::invalid_input, "'{}' is not one of {}", value, join_names(names));
 }
 
+/// Keeps what was made of a value, or says why nothing can be made of it.
+template <class T>
+Result<void> keep(Result<T> made, auto&& target) {
+    if (!made) return std::unexpected(std::move(made.error()));
+    target = *std::move(made);
+    return {};
+}
+
 template <auto Member>
 inline constexpr auto set_text = [](auto& parsed, std::string_view value) -> Result<void> {
     member_of<Member>(parsed) = value;
@@ -62,19 +70,14 @@ inline constexpr auto set_true = set_to<Member, true>;
 
 template <auto Member, int Min, int Max>
 inline constexpr auto set_number = [](auto& parsed, std::string_view value) -> Result<void> {
-    const auto number = whole_number(value, Min, Max);
-    if (!number) return std::unexpected(number.error());
-    member_of<Member>(parsed) = *number;
-    return {};
+    return keep(whole_number(value, Min, Max), member_of<Member>(parsed));
 };
 
 /// At least MinMs milliseconds, written in seconds.
 template <auto Member, int MinMs = 1>
 inline constexpr auto set_seconds = [](auto& parsed, std::string_view value) -> Result<void> {
-    const auto time = parse_seconds(value, std::chrono::milliseconds(MinMs), kTimeoutMax);
-    if (!time) return std::unexpected(time.error());
-    member_of<Member>(parsed) = *time;
-    return {};
+    return keep(parse_seconds(value, std::chrono::milliseconds(MinMs), kTimeoutMax),
+                member_of<Member>(parsed));
 };
 
 /// The flag is accepted, without effect.

@@ -45,10 +45,7 @@ Result<void> add_event_command(ParsedRun& parsed, string_view value) {
 
 template <auto Member>
 Result<void> set_listen(ParsedRun& parsed, string_view value) {
-    const auto address = parse_listen_address(value);
-    if (!address) return std::unexpected(address.error());
-    parsed.options.show.*Member = *address;
-    return {};
+    return keep(parse_listen_address(value), parsed.options.show.*Member);
 }
 
 Result<void> set_log(ParsedRun& parsed, string_view value) {
