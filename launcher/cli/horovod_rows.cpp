@@ -3,6 +3,8 @@
 #include "launcher/cli/horovod_flags.h"
 #include "launcher/cli/setters.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -35,9 +37,22 @@ Row<ParsedRun> tuning_flag(const HorovodSetting& setting, string_view names, str
     return {{.names = names, .metavar = metavar, .group = horovod, .help = setting.help}, apply};
 }
 
-}  // namespace
+Result<void> set_tcp(ParsedRun& parsed, string_view) {
+    parsed.tcp = true;
+    return {};
+}
 
-Rows<ParsedRun> horovod_tuning_flags() {
+Result<void> set_gloo(ParsedRun& parsed, string_view) {
+    return set_controller(parsed, "gloo");
+}
+
+Result<void> set_config_file(ParsedRun& parsed, string_view value) {
+    parsed.config_file = value;
+    return {};
+}
+
+/// A flag, or two, for each of horovod_settings(), in the order of that table.
+Rows<ParsedRun> tuning_flags() {
     Rows<ParsedRun> flags;
     for (const HorovodSetting& setting : horovod_settings()) {
         if (setting.form != HorovodSetting::Form::yes_no) {
@@ -48,6 +63,40 @@ Rows<ParsedRun> horovod_tuning_flags() {
         flags.push_back(tuning_flag(setting, setting.flags_no, "false"));
         flags.back().flag.help = "";
     }
+    return flags;
+}
+
+}  // namespace
+
+Result<void> set_controller(ParsedRun& parsed, string_view name) {
+    const auto [entry, added] =
+        parsed.tuning.try_emplace(std::string(kHorovodController), std::string(name));
+    if (!added && entry->second != name)
+        return fail(Errc::invalid_input,
+                    "--gloo and --mpi without a word are two controllers of Horovod; give one of "
+                    "them");
+    return {};
+}
+
+Rows<ParsedRun> horovod_flags() {
+    Rows<ParsedRun> flags = {
+        {{.names = "--config-file",
+          .metavar = "FILE",
+          .group = horovod,
+          .help = "horovodrun's YAML of these settings; flags win wherever they stand"},
+         set_config_file},
+        {{.names = "--gloo",
+          .group = horovod,
+          .help = "Gloo is Horovod's controller; it is the default"},
+         set_gloo},
+        {{.names = "--tcp",
+          .group = horovod,
+          .help = "NCCL without InfiniBand: sets NCCL_IB_DISABLE=1"},
+         set_tcp},
+        {{.names = "--disable-cache", .group = horovod, .help = "accepted: nothing is cached"},
+         nothing},
+    };
+    std::ranges::move(tuning_flags(), std::back_inserter(flags));
     return flags;
 }
 

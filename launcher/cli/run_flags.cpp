@@ -1,120 +1,25 @@
 // The flags of `dtrun run`. Other commands take some of them: see Flag::in.
 
-#include "base/strings.h"
-#include "contracts/table.h"
 #include "launcher/cli/binding_rows.h"
 #include "launcher/cli/elastic_rows.h"
+#include "launcher/cli/environment_rows.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/cli/history_rows.h"
 #include "launcher/cli/horovod_rows.h"
 #include "launcher/cli/look_rows.h"
 #include "launcher/cli/output_rows.h"
+#include "launcher/cli/reaching_rows.h"
 #include "launcher/cli/run.h"
 #include "launcher/cli/setters.h"
 #include "launcher/cli/show_rows.h"
-
-#include <fmt/ranges.h>
-#include <algorithm>
-#include <iterator>
-#include <tuple>
 
 namespace dtrun::cli {
 
 namespace {
 
 using std::string_view;
-
-Result<void> set_tcp(ParsedRun& parsed, string_view) {
-    parsed.tcp = true;
-    return {};
-}
-
-Result<void> set_keep_warm(ParsedRun& parsed, string_view value) {
-    return keep(parse_time_span(value, kTimeoutMax), parsed.options.warm.keep);
-}
-
-Result<void> set_no_warm(ParsedRun& parsed, string_view) {
-    parsed.options.warm.off = true;
-    return {};
-}
-
-Result<void> set_transport(ParsedRun& parsed, string_view value) {
-    return keep(plan::find_transport(value, &plan::TransportRow::word), parsed.options.transport);
-}
-
-/// "one ssh each, one srun for all, or only this machine"
-std::string ways_onto_hosts() {
-    std::string ways;
-    for (const plan::TransportRow& row : plan::kTransports) {
-        if (row.help.empty()) continue;
-        const bool is_last = &row == std::end(plan::kTransports) - 1;
-        ways += fmt::format("{}{}", ways.empty() ? "" : is_last ? ", or " : ", ", row.help);
-    }
-    return ways;
-}
-
-Result<void> add_contracts(ParsedRun& parsed, string_view value) {
-    const std::string names(value);
-    const auto known = contracts::effective_contracts({&names, 1});
-    if (!known) return std::unexpected(known.error());
-    for (const string_view name : split(value, ','))
-        parsed.options.contracts.emplace_back(trim(name));
-    return {};
-}
-
-Result<void> set_store(ParsedRun& parsed, string_view value) {
-    const auto choice = choose<TorchStore>(
-        value,
-        {{"agent", TorchStore::agent}, {"rank0", TorchStore::rank0}, {"proxy", TorchStore::proxy}});
-    if (!choice) return std::unexpected(choice.error());
-    parsed.options.torch_store = *choice;
-    parsed.options.store_given = *choice;
-    return {};
-}
-
-/// Horovod's controller is a setting that the configuration file has too.
-Result<void> set_controller(ParsedRun& parsed, string_view name) {
-    const auto [entry, added] =
-        parsed.tuning.try_emplace(std::string(kHorovodController), std::string(name));
-    if (!added && entry->second != name)
-        return fail(Errc::invalid_input,
-                    "--gloo and --mpi without a word are two controllers of Horovod; give one of "
-                    "them");
-    return {};
-}
-
-Result<void> set_gloo(ParsedRun& parsed, string_view) {
-    return set_controller(parsed, "gloo");
-}
-
-Result<void> set_mpi(ParsedRun& parsed, string_view value) {
-    parsed.mpi_asked = value != "none" && value != "mpirun";
-    if (value.empty()) return set_controller(parsed, "mpi");
-    const auto choice =
-        choose<std::pair<MpiMode, bool>>(value, {{"auto", {MpiMode::automatic, false}},
-                                                 {"pmix", {MpiMode::pmix, false}},
-                                                 {"pmi1", {MpiMode::pmi1, false}},
-                                                 {"pmi2", {MpiMode::pmi2, false}},
-                                                 {"mpirun", {MpiMode::none, true}},
-                                                 {"none", {MpiMode::none, false}}});
-    return keep(choice, std::tie(parsed.options.mpi, parsed.options.mpirun));
-}
-
-template <std::vector<std::string> plan::Options::*Member>
-Result<void> add_words(ParsedRun& parsed, string_view value) {
-    const auto words = shell_words(value);
-    if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
-    std::ranges::copy(*words, std::back_inserter(parsed.options.*Member));
-    return {};
-}
-
-Result<void> set_tree_login(ParsedRun& parsed, string_view value) {
-    const auto choice =
-        choose<plan::TreeLogin>(value, {{"auto", plan::TreeLogin::automatic},
-                                        {"off", plan::TreeLogin::off},
-                                        {"forward-agent", plan::TreeLogin::forward_agent}});
-    return keep(choice, parsed.options.tree_login);
-}
+using enum FlagGroup;
+using enum FlagScope;
 
 Result<void> set_plan(ParsedRun& parsed, string_view value) {
     const auto choice = choose<plan::PlanFormat>(value, {{"", plan::PlanFormat::text},
@@ -124,42 +29,6 @@ Result<void> set_plan(ParsedRun& parsed, string_view value) {
     parsed.options.plan = *choice;
     return {};
 }
-
-Result<void> set_ssh_command(ParsedRun& parsed, string_view value) {
-    const auto words = shell_words(value);
-    if (!words) return fail(Errc::invalid_input, "a quote in {} is never closed", value);
-    if (words->empty()) return fail(Errc::invalid_input, "the command is blank");
-    parsed.options.ssh_command = value;
-    return {};
-}
-
-Result<void> add_interfaces(ParsedRun& parsed, string_view value) {
-    std::vector<std::string>& names = parsed.options.network_interfaces;
-    for (const string_view item : split(value, ',')) {
-        const std::string name(trim(item));
-        if (name.empty())
-            return fail(Errc::invalid_input, "a name is missing in '{}'; write eth0,eth1", value);
-        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-    }
-    return {};
-}
-
-Result<void> add_export(ParsedRun& parsed, string_view value) {
-    const string_view name = value.substr(0, value.find('='));
-    if (const auto settable = plan::check_settable(name); !settable) return settable;
-    if (!plan::is_variable_name(name))
-        return fail(Errc::invalid_input, "'{}' is not a variable's name", name);
-    parsed.options.export_vars.emplace_back(value);
-    return {};
-}
-
-Result<void> set_config_file(ParsedRun& parsed, string_view value) {
-    parsed.config_file = value;
-    return {};
-}
-
-using enum FlagGroup;
-using enum FlagScope;
 
 Rows<ParsedRun> host_flags() {
     return {
@@ -241,233 +110,6 @@ Rows<ParsedRun> host_flags() {
           .help = "print which rank goes where with what, values of variables only with --verbose, "
                   "and start nothing (default: start; --plan alone: text)"},
          set_plan},
-    };
-}
-
-/// "dtrun|torch|...", and what stands for none of them.
-std::string contract_names() {
-    std::string names = "none";
-    for (const contracts::Contract& contract : contracts::all_contracts())
-        names += fmt::format("|{}", contract.name);
-    return names;
-}
-
-Rows<ParsedRun> environment_flags() {
-    static const std::string contracts = contract_names();
-    return {
-        {{.names = "-x",
-          .also = "--env",
-          .metavar = "VAR[=VALUE]",
-          .group = environment,
-          .in = {join, frontends, bench, doctor},
-          .adds_up = true,
-          .of_program = true,
-          .sets_variable = true,
-          .common = true,
-          .help = "set a variable for every rank; without =VALUE, with its value here; repeatable"},
-         add_export},
-        {{.names = "--env-file",
-          .metavar = "FILE",
-          .group = environment,
-          .in = {join, frontends, bench, doctor},
-          .adds_up = true,
-          .help = "set variables from lines VAR=VALUE; -x and VAR=VALUE before the program win; "
-                  "repeatable"},
-         add_text<&plan::Options::env_files>},
-        {{.names = "--no-env",
-          .group = environment,
-          .in = {join, frontends, bench, doctor},
-          .needs_agents = true,
-          .help = "forward nothing of your environment but what you name (default: all but what "
-                  "`dtrun help environment` lists)"},
-         set_true<&plan::Options::no_env>},
-        {{.names = "--contract",
-          .metavar = "NAME,...",
-          .words = contracts,
-          .group = environment,
-          .in = {frontends, bench},
-          .needs_agents = true,
-          .adds_up = true,
-          .help = "also set the variables of these kinds of programs; `dtrun contracts` lists them "
-                  "(default: those marked there, and slurm in a Slurm allocation)"},
-         add_contracts},
-        {{.names = "--store",
-          .metavar = "agent|rank0|proxy",
-          .group = environment,
-          .in = {frontends},
-          .needs_agents = true,
-          .help = "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every "
-                  "host's agent for its own ranks (default: agent; proxy with --encrypt)"},
-         set_store},
-        {{.names = "--mpi",
-          .metavar = "[auto|pmix|pmi1|pmi2|mpirun|none]",
-          .group = environment,
-          .in = {frontends, bench},
-          .argparse = "--mpi",
-          .help = "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, "
-                  "MVAPICH), auto: as each rank asks; none; or mpirun: the site's own starts them. "
-                  "Without a word, as of horovodrun: auto, and Horovod uses MPI (default: auto)"},
-         set_mpi},
-        {{.names = "--mpi-args",
-          .metavar = "ARGS",
-          .group = environment,
-          .is_arguments = true,
-          .adds_up = true,
-          .argparse = "--mpi-args",
-          .help = "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or "
-                  "mpiexec of PATH (default: none)"},
-         add_words<&plan::Options::mpi_args>},
-        {{.names = "--wdir -wdir",
-          .also = "--wd -wd -dir --chdir -D --cwd",
-          .metavar = "DIR",
-          .group = environment,
-          .in = {join, frontends, bench, doctor},
-          .of_program = true,
-          .help = "working directory on every host (default: the current one if the host has it, "
-                  "else your home)"},
-         set_text<&plan::Options::wdir>},
-    };
-}
-
-Rows<ParsedRun> reaching_flags() {
-    static const std::string transports =
-        fmt::format("{}", fmt::join(plan::transport_words(&plan::TransportRow::word), "|"));
-    static const std::string transport_help = fmt::format(
-        "how to get onto the hosts: {} (default: srun for the hosts of a Slurm "
-        "allocation, else ssh)",
-        ways_onto_hosts());
-    return {
-        {{.names = "--transport",
-          .metavar = transports,
-          .group = reaching,
-          .in = {frontends, bench, doctor},
-          .help = transport_help},
-         set_transport},
-        {{.names = "--ssh-port -p",
-          .metavar = "PORT",
-          .group = reaching,
-          .in = {torchrun, bench, doctor},
-          .common = true,
-          .argparse = "--ssh-port",
-          .help = "port, 1 to 65535 (default: ~/.ssh/config, else 22)"},
-         set_number<&plan::Options::ssh_port, 1, kPortMax>},
-        {{.names = "--ssh-identity-file -i",
-          .metavar = "FILE",
-          .group = reaching,
-          .in = {torchrun, bench, doctor},
-          .common = true,
-          .argparse = "--ssh-identity-file",
-          .help = "private key, without a passphrase (default: what ssh-agent, ~/.ssh/config and "
-                  "~/.ssh have)"},
-         set_text<&plan::Options::ssh_identity_file>},
-        {{.names = "--ssh-command",
-          .also = "-bootstrap-exec -launcher-exec",
-          .metavar = "COMMAND",
-          .group = reaching,
-          .in = {frontends, bench, doctor},
-          .help = "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)"},
-         set_ssh_command},
-        {{.names = "--accept-new-host-keys",
-          .group = reaching,
-          .in = {frontends, bench, doctor},
-          .common = true,
-          .help = "trust hosts that known_hosts lacks, and add them; never a changed or revoked "
-                  "key (default: an error)"},
-         set_true<&plan::Options::accept_new_host_keys>},
-        {{.names = "--keep-warm",
-          .metavar = "TIME",
-          .group = reaching,
-          .in = {frontends},
-          .needs_agents = true,
-          .help = "stay logged in for later jobs of yours, until none has run for so long, such as "
-                  "90, 10m or 2h: `dtrun hold` (default: log out)"},
-         set_keep_warm},
-        {{.names = "--no-warm",
-          .group = reaching,
-          .in = {frontends},
-          .needs_agents = true,
-          .excludes = "--keep-warm",
-          .help =
-              "log in anew, also where `dtrun hold` or --keep-warm keeps a log-in (default: use "
-              "it)"},
-         set_no_warm},
-        {{.names = "--network-interfaces --network-interface",
-          .also = "-iface",
-          .metavar = "NAMES",
-          .group = reaching,
-          .in = {frontends, bench, doctor},
-          .adds_up = true,
-          .argparse = "--network-interfaces --network-interface",
-          .help =
-              "use only these, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME "
-              "and HOROVOD_GLOO_IFACE; repeatable (default: whichever works)"},
-         add_interfaces},
-        {{.names = "--connect-timeout",
-          .metavar = "SECONDS",
-          .group = reaching,
-          .in = {join, frontends, bench, doctor},
-          .help = "for each host: look up, connect, log in, start the agent; fractions allowed "
-                  "(default: 10)"},
-         set_seconds<&plan::Options::connect_timeout, 1>},
-        {{.names = "--wait-for-hosts",
-          .metavar = "SECONDS",
-          .group = reaching,
-          .in = {frontends, bench},
-          .needs_agents = true,
-          .help = "try hosts that are not there yet, as machines that boot, again and again for so "
-                  "long from the start on; not those that refuse your key (default: 0)"},
-         set_seconds<&plan::Options::wait_for_hosts, 0>},
-        {{.names = "--health-check",
-          .metavar = "COMMAND",
-          .group = reaching,
-          .in = {join, frontends},
-          .needs_agents = true,
-          .help =
-              "run on each host before it takes part, for 60 s at most: only hosts where it ends "
-              "with 0 do (default: none)"},
-         set_text<&plan::Options::health_check>},
-        {{.names = "--encrypt",
-          .group = reaching,
-          .in = {frontends, bench},
-          .needs_agents = true,
-          .help =
-              "encrypt what dtrun sends between hosts, torch's store and dtrun's own collectives "
-              "too; not what programs send by NCCL, Gloo, MPI or themselves (default: "
-              "authenticated, but in the clear)"},
-         set_true<&plan::Options::encrypt>},
-        {{.names = "--tree-threshold",
-          .metavar = "HOSTS",
-          .group = reaching,
-          .in = {frontends, bench},
-          .needs_agents = true,
-          .help = "with more hosts than this, some relay for others (default: 256)"},
-         set_number<&plan::Options::tree_threshold, 2, kRanksMax>},
-        {{.names = "--tree-login",
-          .metavar = "auto|off|forward-agent",
-          .group = reaching,
-          .in = {frontends, bench},
-          .needs_agents = true,
-          .help = "hosts that relay for others log in to these as well, by ssh and with keys that "
-                  "they have, or with those of your ssh-agent, which root of these hosts can use "
-                  "then until all hosts are there; only while this machine is busy with --fanout "
-                  "log-ins, and what they cannot reach it logs in to itself (default: auto)"},
-         set_tree_login},
-        {{.names = "--fanout",
-          .metavar = "HOSTS",
-          .group = reaching,
-          .in = {frontends, bench},
-          .needs_agents = true,
-          .help = "log in to so many hosts at once from here (default: 128)"},
-         set_number<&plan::Options::fanout, 1, 4'096>},
-        {{.names = "--start-timeout",
-          .metavar = "SECONDS",
-          .group = reaching,
-          .in = {join, frontends, bench},
-          .needs_agents = true,
-          .argparse = "--start-timeout",
-          .help = "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
-                  "--connect-timeout)"},
-         set_seconds<&plan::Options::start_timeout, 1>},
     };
 }
 
@@ -600,28 +242,6 @@ Rows<ParsedRun> other_flags() {
               "the frameworks, controllers and operations that are here, as horovodrun tells them"},
          ask<Ask::check_build>},
     };
-}
-
-Rows<ParsedRun> horovod_flags() {
-    Rows<ParsedRun> flags = {
-        {{.names = "--config-file",
-          .metavar = "FILE",
-          .group = horovod,
-          .help = "horovodrun's YAML of these settings; flags win wherever they stand"},
-         set_config_file},
-        {{.names = "--gloo",
-          .group = horovod,
-          .help = "Gloo is Horovod's controller; it is the default"},
-         set_gloo},
-        {{.names = "--tcp",
-          .group = horovod,
-          .help = "NCCL without InfiniBand: sets NCCL_IB_DISABLE=1"},
-         set_tcp},
-        {{.names = "--disable-cache", .group = horovod, .help = "accepted: nothing is cached"},
-         nothing},
-    };
-    std::ranges::move(horovod_tuning_flags(), std::back_inserter(flags));
-    return flags;
 }
 
 }  // namespace
