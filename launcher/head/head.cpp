@@ -5,12 +5,11 @@
 #include "base/signal_names.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
-#include "base/utf8.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/head/daemon_assigner.h"
 #include "launcher/head/own_assigner.h"
 #include "launcher/plan/one_machine.h"
-#include "launcher/report/report.h"
+#include "launcher/report/outcome.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/message.h"
 #include "rendezvous/wire/output_messages.h"
@@ -26,8 +25,6 @@ namespace {
 
 /// Time from the second Ctrl-C to dtrun's end, even if agents do not answer or nobody reads output.
 constexpr std::chrono::milliseconds kImpatience{1'500};
-/// How long a job that hangs is kept for its stacks.
-constexpr std::chrono::milliseconds kHangLookLimit{3'500};
 /// Time from Ctrl-Z until this process stops, for frames that pass it on to leave.
 constexpr std::chrono::milliseconds kSuspendDelay{50};
 /// Time at the end for output to be written; less after a second Ctrl-C.
@@ -93,39 +90,6 @@ std::string ending_text(const Exited& exited) {
     const auto name = signal_name(exited.signal);
     return name.empty() ? fmt::format("ended by signal {}", exited.signal)
                         : fmt::format("ended by {}", name);
-}
-
-report::StartFailure failure_kind(Errc code) {
-    switch (code) {
-        case Errc::not_found:
-        case Errc::unreachable:
-            return report::StartFailure::unreachable;
-        case Errc::timed_out:
-            return report::StartFailure::timed_out;
-        case Errc::denied:
-            return report::StartFailure::denied;
-        case Errc::invalid_input:
-            return report::StartFailure::usage;
-        default:
-            return report::StartFailure::agent;
-    }
-}
-
-report::StartFailure failure_kind(HostProblem problem) {
-    switch (problem) {
-        case HostProblem::program_missing:
-            return report::StartFailure::program_missing;
-        case HostProblem::not_executable:
-            return report::StartFailure::not_executable;
-        case HostProblem::directory_missing:
-            return report::StartFailure::directory_missing;
-        case HostProblem::mpi:
-            return report::StartFailure::mpi;
-        case HostProblem::unhealthy:
-            return report::StartFailure::agent;
-        default:  // it has none of the network interfaces, or too few processors
-            return report::StartFailure::usage;
-    }
 }
 
 }  // namespace
@@ -225,7 +189,7 @@ asio::awaitable<int> Head::run() {
     }
     stdin_.stop();
     co_await output_.drain(hurry_);
-    restore_terminal();
+    if (terminal_) terminal_->restore();
     co_return finish();
 }
 
@@ -289,7 +253,7 @@ void Head::all_started() {
     ++worlds_;
     was_busy_ = true;
     inspector_.generation_begins();
-    terminal_rank_ = TerminalRank::to_come;
+    if (terminal_) terminal_->generation_begins();
     for (const auto& [directory, hosts] : std::exchange(fallback_directories_, {})) {
         if (spec_.directory.empty())
             log::warn(
@@ -315,7 +279,7 @@ void Head::host_phase(HostId host, const char* phase) {
 void Head::host_failed(HostId host, const Error& why) {
     record_.host_failed(host, why.message);
     progress_.host_failed(host);
-    job_.host_failed({host, failure_kind(why.code), why.message});
+    job_.host_failed({host, report::failure_kind(why.code), why.message});
     assigner_->failed(host, why.message);
     for (const auto& starter : starters_) starter->look();
     decide();
@@ -377,19 +341,6 @@ asio::awaitable<void> Head::watch_start_timeout() {
     decide();
 }
 
-asio::awaitable<void> Head::watch_time_limit() {
-    if (!spec_.options.time_limit) co_return;
-    Timer timer(io_, *spec_.options.time_limit);
-    co_await timer.async_wait(use_tuple);
-    if (may_hang()) {
-        std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
-        if (!job_.running()) co_return;
-        job_.set_stacks(std::move(stacks));
-    }
-    job_.end_because(Job::Cause::time_limit);
-    decide();
-}
-
 void Head::admit(Connection connection) {
     sessions_.admit(std::move(connection), assigner_->towards());
 }
@@ -428,7 +379,7 @@ Result<void> Head::agent_joined(AgentSession& agent, Join join) {
         state.refused = true;
         progress_.host_failed(host);
         record_.host_failed(host, join.problem_text);
-        job_.host_failed({host, failure_kind(join.problem), join.problem_text});
+        job_.host_failed({host, report::failure_kind(join.problem), join.problem_text});
         assigner_->failed(host, join.problem_text);
         decide();
         return {};
@@ -509,7 +460,7 @@ void Head::ranks_started(HostId host, const Started& started) {
         // In a long job one process after the other may be there.
         std::erase_if(by_pid, [&planned](const auto& other) { return other.second == *planned; });
         by_pid[rank.pid] = *planned;
-        if (has_terminal(*planned)) attach_terminal();
+        if (terminal_ && terminal_->is_of(*planned)) terminal_->rank_started();
     }
     for (const RankPid& rank : started.ranks) {
         const std::string threads =
@@ -545,10 +496,7 @@ void Head::output_ended(HostId host, const OutputEnd& end) {
     const auto rank = hosts_.planned_on(host, end.place);
     if (!rank) return;
     inspector_.output_ended(*rank, end.stream);
-    if (has_terminal(*rank)) {
-        terminal_rank_ = TerminalRank::ended;  // maybe before it is known that it has started
-        restore_terminal();
-    }
+    if (terminal_ && terminal_->is_of(*rank)) terminal_->rank_ended();
     output_.finish(*rank, end.stream);
 }
 
@@ -566,106 +514,11 @@ void Head::agent_signalled(HostId host, const SignalRanks& signal) {
     decide();
 }
 
-void Head::ranks_wait(HostId host, Waits waits) {
-    if (!assigner_->is_current(waits.generation)) return;
-    // Of a daemon's job only some ranks are ours: what these know by themselves counts, and nothing follows from it.
-    if (!assigner_->watches_waits())
-        std::erase_if(waits.waits, [](const RankWait& wait) { return !wait.stalled; });
-    for (RankWait& wait : waits.waits) {
-        const auto where = wait.address.empty() ? host : hosts_.at(wait.address);
-        if (wait.rank == kNoRank && where) wait.rank = hosts_.rank_of(*where, wait.pid);
-        // Workers that a rank starts may meet in a world of their own.
-        if (wait.pid != 0 && !(where && hosts_[*where].ranks.contains(wait.pid)))
-            wait.hopeless = false;
-    }
-    deadlocks_.waits(host, std::move(waits.waits), Clock::now());
-    detector_.hasten(std::max(pace(), Pace::calm));  // what follows from it is told at a beat
-}
-
-void Head::mpi_news(HostId host, const MpiStatus& news) {
-    if (!news.note.empty()) log::warn("{}", printable(news.note));
-    if (!assigner_->is_current(news.generation)) return;
-    if (news.spawns) deadlocks_.spawn_refused(news.rank, Clock::now());
-    if (!news.note.empty()) return;
-    if (news.aborted) return job_.rank_aborts(news.rank);
-    if (!news.problem.empty()) {
-        const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";
-        job_.end_because(Job::Cause::stuck, fmt::format("{} on {} cannot have MPI: {}", who,
-                                                        hosts_.name(host), news.problem));
-        return decide();
-    }
-    // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
-    if (assigner_->watches_waits() && !spec_.options.keep_going) deadlocks_.mpi_used();
-}
-
-void Head::watch_waits() {
-    if (!job_.running()) return;
-    tell_stalls();
-    if (spec_.options.recovers_itself) return;
-    const auto verdict = deadlocks_.look(Clock::now());
-    if (!verdict) return;
-    if (!verdict->end) {
-        if (!spec_.options.debug_rank) log::warn("{}", verdict->text);
-        return;
-    }
-    if (verdict->hangs) return tasks_.spawn(end_hang(verdict->text));
-    job_.end_because(Job::Cause::stuck, verdict->text);
-    decide();
-}
-
-/// Who meets is told after ten seconds already.
-void Head::tell_stalls() {
-    const Deadline now = Clock::now();
-    for (const auto& [wait, over] : stalls_.look(deadlocks_.long_waits(now), now)) {
-        if (over) {
-            record_.stall_ended(wait);
-            continue;
-        }
-        if (!wait.told && !wait.starting) log::warn("{}", printable(wait.sentence(now)));
-        record_.stalled(wait);
-    }
-}
-
-/// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
-asio::awaitable<void> Head::end_hang(std::string why) {
-    const std::uint64_t world = worlds_;
-    std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
-    if (!job_.running() || worlds_ != world) co_return;
-    job_.set_stacks(std::move(stacks));
-    job_.end_because(Job::Cause::stuck, std::move(why));
-    decide();
-}
-
 void Head::lend(output::UserTerminal& terminal) {
-    terminal_ = &terminal;
-    stdin_.set_filter([this](std::string_view bytes) { return terminal_typed(bytes); });
-}
-
-/// The rank whose place is `rank` has the user's terminal.
-bool Head::has_terminal(plan::SlotId rank) const {
-    return spec_.options.pty && std::cmp_equal(*spec_.options.pty, std::to_underlying(rank));
-}
-
-std::string Head::terminal_typed(std::string_view bytes) {
-    if (!terminal_->is_raw()) return std::string(bytes);
-    std::string passed = escape_.pass(bytes);
-    if (escape_.escaped()) {
-        restore_terminal();
-        end_by(SIGINT);
-    }
-    return passed;
-}
-
-/// From now on the user's terminal is that of the rank.
-void Head::attach_terminal() {
-    if (terminal_ == nullptr || terminal_rank_ == TerminalRank::ended) return;
-    terminal_rank_ = TerminalRank::runs;
-    terminal_->make_raw();
-    terminal_resized();  // since it was told, before the rank was there
-}
-
-void Head::restore_terminal() {
-    if (terminal_ != nullptr) terminal_->restore();
+    terminal_.emplace(
+        terminal, static_cast<plan::SlotId>(*spec_.options.pty), [this] { terminal_resized(); },
+        [this] { end_by(SIGINT); });
+    stdin_.set_filter([this](std::string_view bytes) { return terminal_->typed(bytes); });
 }
 
 void Head::terminal_resized() {
@@ -772,7 +625,7 @@ void Head::signalled(int signal) {
             suspending_ = false;
             hosts_.send_to_all(frame);
             assigner_->signalled(signal);
-            if (terminal_rank_ == TerminalRank::runs) attach_terminal();  // in the foreground again
+            if (terminal_) terminal_->continued();
             return stdin_.resume();
         case SIGTSTP:
             hosts_.send_to_all(frame);

@@ -17,10 +17,10 @@
 #include "launcher/head/stop_deadlines.h"
 #include "launcher/inspect/deadlock_detector.h"
 #include "launcher/inspect/stall_log.h"
+#include "launcher/output/lent_terminal.h"
 #include "launcher/output/output.h"
 #include "launcher/output/progress.h"
 #include "launcher/output/stdin_pump.h"
-#include "launcher/output/user_terminal.h"
 #include "rendezvous/links/failure_detector.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/look_messages.h"
@@ -33,6 +33,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -134,10 +135,6 @@ private:
     void watch_waits();
     void tell_stalls();
     asio::awaitable<void> end_hang(std::string why);
-    bool has_terminal(plan::SlotId rank) const;
-    std::string terminal_typed(std::string_view bytes);
-    void attach_terminal();
-    void restore_terminal();
     void watch_answers();
     void tell_ending();
     bool is_over() const;
@@ -171,10 +168,7 @@ private:
     JobInspector inspector_;
     JobOutput output_;
     PortForward debugger_;
-    output::UserTerminal* terminal_ = nullptr;  ///< with --pty
-    output::EscapeWatch escape_;
-    /// The rank that has the user's terminal, in this generation.
-    enum class TerminalRank { to_come, runs, ended } terminal_rank_ = TerminalRank::to_come;
+    std::optional<output::LentTerminal> terminal_;  ///< with --pty
     Sessions sessions_;
     std::vector<std::unique_ptr<HostStarter>> starters_;
     std::unique_ptr<Assigner> assigner_;

@@ -1,10 +1,13 @@
-// What the head does when a job is to end in which nothing seems to happen: it tells where the ranks are.
+// What the head does when a job does not seem to go on: it tells who waits for whom, and where the ranks are before they
+// are ended.
 
 #include "base/log.h"
 #include "base/text_layout.h"
+#include "base/utf8.h"
 #include "launcher/head/head.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <utility>
@@ -14,10 +17,95 @@ namespace {
 
 /// A job that has printed nothing for so long may hang.
 constexpr std::chrono::seconds kSilence{30};
+/// How long a job that hangs is kept for its stacks.
+constexpr std::chrono::milliseconds kHangLookLimit{3'500};
 /// For hosts to answer; who waits has pressed Ctrl-C.
 constexpr std::chrono::seconds kLookLimit{2};
 
 }  // namespace
+
+void Head::ranks_wait(HostId host, Waits waits) {
+    if (!assigner_->is_current(waits.generation)) return;
+    // Of a daemon's job only some ranks are ours: what these know by themselves counts, and nothing follows from it.
+    if (!assigner_->watches_waits())
+        std::erase_if(waits.waits, [](const RankWait& wait) { return !wait.stalled; });
+    for (RankWait& wait : waits.waits) {
+        const auto where = wait.address.empty() ? host : hosts_.at(wait.address);
+        if (wait.rank == kNoRank && where) wait.rank = hosts_.rank_of(*where, wait.pid);
+        // Workers that a rank starts may meet in a world of their own.
+        if (wait.pid != 0 && !(where && hosts_[*where].ranks.contains(wait.pid)))
+            wait.hopeless = false;
+    }
+    deadlocks_.waits(host, std::move(waits.waits), Clock::now());
+    detector_.hasten(std::max(pace(), Pace::calm));  // what follows from it is told at a beat
+}
+
+void Head::mpi_news(HostId host, const MpiStatus& news) {
+    if (!news.note.empty()) log::warn("{}", printable(news.note));
+    if (!assigner_->is_current(news.generation)) return;
+    if (news.spawns) deadlocks_.spawn_refused(news.rank, Clock::now());
+    if (!news.note.empty()) return;
+    if (news.aborted) return job_.rank_aborts(news.rank);
+    if (!news.problem.empty()) {
+        const std::string who = news.rank != kNoRank ? fmt::format("rank {}", news.rank) : "a rank";
+        job_.end_because(Job::Cause::stuck, fmt::format("{} on {} cannot have MPI: {}", who,
+                                                        hosts_.name(host), news.problem));
+        return decide();
+    }
+    // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
+    if (assigner_->watches_waits() && !spec_.options.keep_going) deadlocks_.mpi_used();
+}
+
+void Head::watch_waits() {
+    if (!job_.running()) return;
+    tell_stalls();
+    if (spec_.options.recovers_itself) return;
+    const auto verdict = deadlocks_.look(Clock::now());
+    if (!verdict) return;
+    if (!verdict->end) {
+        if (!spec_.options.debug_rank) log::warn("{}", verdict->text);
+        return;
+    }
+    if (verdict->hangs) return tasks_.spawn(end_hang(verdict->text));
+    job_.end_because(Job::Cause::stuck, verdict->text);
+    decide();
+}
+
+/// Who meets is told after ten seconds already.
+void Head::tell_stalls() {
+    const Deadline now = Clock::now();
+    for (const auto& [wait, over] : stalls_.look(deadlocks_.long_waits(now), now)) {
+        if (over) {
+            record_.stall_ended(wait);
+            continue;
+        }
+        if (!wait.told && !wait.starting) log::warn("{}", printable(wait.sentence(now)));
+        record_.stalled(wait);
+    }
+}
+
+/// Before ranks are ended that hang, they are looked at, as far as that takes seconds.
+asio::awaitable<void> Head::end_hang(std::string why) {
+    const std::uint64_t world = worlds_;
+    std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
+    if (!job_.running() || worlds_ != world) co_return;
+    job_.set_stacks(std::move(stacks));
+    job_.end_because(Job::Cause::stuck, std::move(why));
+    decide();
+}
+
+asio::awaitable<void> Head::watch_time_limit() {
+    if (!spec_.options.time_limit) co_return;
+    Timer timer(io_, *spec_.options.time_limit);
+    co_await timer.async_wait(use_tuple);
+    if (may_hang()) {
+        std::vector<std::string> stacks = co_await inspector_.stacks_for_report(kHangLookLimit);
+        if (!job_.running()) co_return;
+        job_.set_stacks(std::move(stacks));
+    }
+    job_.end_because(Job::Cause::time_limit);
+    decide();
+}
 
 /// When the ranks of a daemon's job have started is not known here, nor whether it is them who are waited for.
 bool Head::may_hang() const {
@@ -25,9 +113,8 @@ bool Head::may_hang() const {
 }
 
 void Head::interrupted() {
-    if (std::exchange(
-            looks_,
-            false)) {  // again: who does not want to wait gets what two of them are otherwise
+    if (std::exchange(looks_, false)) {
+        // Again: who does not want to wait gets what two of them are otherwise.
         end_by(SIGINT);
         return end_by(SIGINT);
     }

@@ -1,7 +1,7 @@
 #include "launcher/report/outcome.h"
 
 #include "launcher/plan/exit_code.h"
-#include "rendezvous/wire/rank_messages.h"
+#include "rendezvous/wire/start_messages.h"
 
 #include <algorithm>
 
@@ -36,6 +36,39 @@ int code_of(const Exited& rank) {
 }
 
 }  // namespace
+
+StartFailure failure_kind(Errc code) {
+    switch (code) {
+        case Errc::not_found:
+        case Errc::unreachable:
+            return StartFailure::unreachable;
+        case Errc::timed_out:
+            return StartFailure::timed_out;
+        case Errc::denied:
+            return StartFailure::denied;
+        case Errc::invalid_input:
+            return StartFailure::usage;
+        default:
+            return StartFailure::agent;
+    }
+}
+
+StartFailure failure_kind(HostProblem problem) {
+    switch (problem) {
+        case HostProblem::program_missing:
+            return StartFailure::program_missing;
+        case HostProblem::not_executable:
+            return StartFailure::not_executable;
+        case HostProblem::directory_missing:
+            return StartFailure::directory_missing;
+        case HostProblem::mpi:
+            return StartFailure::mpi;
+        case HostProblem::unhealthy:
+            return StartFailure::agent;
+        default:  // it has none of the network interfaces, or too few processors
+            return StartFailure::usage;
+    }
+}
 
 std::string_view name_of(JobOutcome::Cause cause) {
     switch (cause) {

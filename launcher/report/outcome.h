@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/numbered.h"
+#include "base/result.h"
 #include "rendezvous/wire/rank_messages.h"
 
 #include <cstdint>
@@ -8,6 +9,10 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace dtrun {
+enum class HostProblem : std::uint8_t;
+}
 
 namespace dtrun::report {
 
@@ -24,6 +29,10 @@ enum class StartFailure : std::uint8_t {
     usage,  ///< a word of the command line is wrong there
 };
 
+/// Of a host to which no agent gets, or whose agent does not come.
+StartFailure failure_kind(Errc code);
+/// Of a host whose agent has found that it cannot take part.
+StartFailure failure_kind(HostProblem problem);
 /// As the document of --report has it.
 std::string_view name_of(StartFailure kind);
 
