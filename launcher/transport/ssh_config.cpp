@@ -5,18 +5,13 @@
 #include "base/ids.h"
 #include "base/process/command_output.h"
 #include "base/strings.h"
-#include "launcher/transport/ssh_keywords.h"
-#include "launcher/transport/ssh_patterns.h"
 
 #include <glob.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <optional>
-#include <set>
 
 namespace dtrun::transport {
 namespace {
@@ -26,438 +21,6 @@ using Words = std::vector<std::string>;
 
 constexpr int kDepthMax = 16;  // of files that include each other, as ssh has it
 constexpr unsigned kFilesMax = 500;
-constexpr string_view kBlank = " \t\r";
-
-std::string_view without_blanks(string_view text) {
-    text.remove_prefix(std::min(text.size(), text.find_first_not_of(kBlank)));
-    return text;
-}
-
-/// The words of a line: blanks separate, quotes and backslash group, '#' before a word ends it.
-std::optional<Words> words_of(string_view text) {
-    Words words;
-    for (;;) {
-        text = without_blanks(text);
-        if (text.empty() || text.front() == '#') return words;
-        std::string word;
-        char quote = 0;
-        std::size_t at = 0;
-        for (; at < text.size(); ++at) {
-            const char c = text[at];
-            const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-            const bool escapes =
-                next == '"' || next == '\'' || next == '\\' || (quote == 0 && next == ' ');
-            if (c == '\\' && escapes)
-                word += text[++at];
-            else if (quote == 0 && kBlank.find(c) != string_view::npos)
-                break;
-            else if (quote == 0 && (c == '"' || c == '\''))
-                quote = c;
-            else if (quote != 0 && c == quote)
-                quote = 0;
-            else
-                word += c;
-        }
-        if (quote != 0) return {};
-        text.remove_prefix(at);
-        words.push_back(std::move(word));
-    }
-}
-
-/// Takes the keyword from a line, and the blanks and '=' behind it.
-std::string take_keyword(string_view& line) {
-    line = without_blanks(line);
-    const std::size_t end = std::min(line.size(), line.find_first_of(" \t\r=\""));
-    std::string keyword = lower(line.substr(0, end));
-    line = without_blanks(line.substr(end));
-    if (line.starts_with('=')) line = without_blanks(line.substr(1));
-    return keyword;
-}
-
-std::optional<bool> yes_or_no(string_view text) {
-    const std::string word = lower(text);
-    if (word == "yes" || word == "true") return true;
-    if (word == "no" || word == "false") return false;
-    return {};
-}
-
-bool is_none(string_view text) {
-    return lower(text) == "none";
-}
-
-/// Goes through the lines as ssh does: of most keywords the first value counts.
-class Reading {
-public:
-    Reading(const SshUser& user, const Host& host, const SshOptions& options) : user_(user) {
-        name_ = called_ = host.name;
-        set_.user = host.user;
-        set_.port = host.port != 0 ? host.port : options.port;
-        const std::string& key =
-            host.identity_file.empty() ? options.identity_file : host.identity_file;
-        if (!key.empty()) set_.identities.push_back(key);
-        if (options.accept_new_host_keys) set_.new_host_keys = NewHostKeys::accepted;
-        if (!set_.user.empty()) seen_.insert("user");
-        if (set_.port != 0) seen_.insert("port");
-        if (options.accept_new_host_keys) seen_.insert("stricthostkeychecking");
-    }
-
-    SshSettings read(const std::vector<SshConfig::Line>& lines) {
-        pass(lines);
-        if (wants_final_) {  // ssh then reads all of it again, for the host that it has found
-            hostname_ = called_ = lower(target());
-            seen_.insert("hostname");
-            is_final_ = active_ = true;
-            pass(lines);
-        }
-        finish();
-        return std::move(set_);
-    }
-
-private:
-    using Kind = SshConfig::Line::Kind;
-
-    void pass(const std::vector<SshConfig::Line>& lines) {
-        for (const SshConfig::Line& line : lines) {
-            const std::string reason = take(line);
-            if (!reason.empty() && set_.only_ssh.empty())
-                set_.only_ssh = fmt::format("{} ({})", reason, line.place);
-        }
-    }
-
-    /// \return why only ssh can obey the line, or nothing
-    std::string take(const SshConfig::Line& line) {
-        if (line.kind == Kind::file) {
-            outer_.push_back(active_);
-            return {};
-        }
-        if (line.kind == Kind::end_of_file) {
-            active_ = outer_.back();
-            outer_.pop_back();
-            return {};
-        }
-        // A file that is included where nothing is meant for the host cannot change that.
-        const bool reachable = outer_.empty() || outer_.back();
-        const bool is_head = line.keyword == "host" || line.keyword == "match";
-        if (is_head) active_ = false;
-        if (line.keyword == "match" && !reachable)
-            match(line.rest);  // it may ask for a second pass
-        if (is_head && !reachable) active_ = false;
-        if (is_head ? !reachable : !active_) return {};
-        if (!line.mistake.empty()) return line.mistake;
-        if (line.keyword == "match") return match(line.rest);
-        if (line.keyword == "host") {
-            active_ = is_for_host(*words_of(line.rest));
-            return {};
-        }
-        if (line.keyword == "include") return {};
-        return setting(line);
-    }
-
-    std::string setting(const SshConfig::Line& line) {
-        const auto known = std::ranges::find(kKeywords, line.keyword, &Keyword::name);
-        if (known == kKeywords.end())
-            return matches_any(lower(ignored_), line.keyword) ? "" : line.keyword;
-        if (known->meaning == Meaning::nothing) return {};
-        const auto words = words_of(line.rest);
-        if (words->empty()) return line.keyword + " without a value";
-        if (known->meaning == Meaning::obeyed) {
-            const std::string reason = apply(line, *words);
-            return reason.empty() ? reason : fmt::format("{} {}", line.keyword, reason);
-        }
-        // The first value counts, but of certificates all.
-        if (line.keyword != "certificatefile" && !seen_.insert(line.keyword).second) return {};
-        const bool harmless =
-            !known->harmless.empty() && matches_any(known->harmless, lower(words->front()));
-        return harmless ? "" : line.keyword;
-    }
-
-    bool is_for_host(const Words& patterns) const {
-        bool found = false;
-        for (const string_view pattern : patterns) {
-            const bool negated = pattern.starts_with('!');
-            if (!matches(pattern.substr(negated ? 1 : 0), called_)) continue;
-            if (negated) return false;
-            found = true;
-        }
-        return found;
-    }
-
-    /// Sets active_. \return why only ssh can tell
-    std::string match(string_view rest) {
-        rest = without_blanks(rest);
-        // Quotes around whole values are all that is understood here.
-        if (has_odd_quotes(rest)) return "match with quotes";
-        bool all = !rest.empty();
-        std::string reason;
-        bool first = true;
-        while (!rest.empty() && rest.front() != '#') {
-            std::string criterion = take_keyword(rest);
-            const bool negated = criterion.starts_with('!');
-            if (negated) criterion.erase(0, 1);
-            if (criterion == "canonical" || criterion == "final") {
-                wants_final_ = wants_final_ || criterion == "final";
-                all = all && is_final_ != negated;
-                continue;
-            }
-            if (criterion == "all") {
-                all = all && first && !negated;
-                continue;
-            }
-            first = false;
-            const std::string value = take_value(rest);
-            if (value.empty()) return fmt::format("match {} without a value", criterion);
-            const auto fits = fits_criterion(criterion, value);
-            if (!fits)
-                reason = "match " + criterion;
-            else
-                all = all && *fits != negated;
-        }
-        // Where something else keeps it from applying, the rest does not matter.
-        if (!all) return {};
-        active_ = reason.empty();
-        return reason;
-    }
-
-    static bool has_odd_quotes(string_view rest) {
-        bool inside = false;
-        for (std::size_t i = 0; i < rest.size(); ++i) {
-            if (rest[i] == '\\' || rest[i] == '\'') return true;
-            if (rest[i] != '"') continue;
-            const string_view edges = " \t=";
-            const char beside =
-                inside ? (i + 1 < rest.size() ? rest[i + 1] : ' ') : (i > 0 ? rest[i - 1] : ' ');
-            if (edges.find(beside) == string_view::npos) return true;
-            inside = !inside;
-        }
-        return inside;
-    }
-
-    static std::string take_value(string_view& rest) {
-        std::string value;
-        if (rest.starts_with('"')) {
-            const std::size_t end = std::min(rest.size(), rest.find('"', 1));
-            value = rest.substr(1, end - 1);
-            rest.remove_prefix(std::min(rest.size(), end + 1));
-        } else {
-            const std::size_t end = std::min(rest.size(), rest.find_first_of(kBlank));
-            value = rest.substr(0, end);
-            rest.remove_prefix(end);
-        }
-        rest = without_blanks(rest);
-        return value;
-    }
-
-    /// Nothing: it cannot be told here.
-    std::optional<bool> fits_criterion(string_view criterion, const std::string& value) const {
-        if (criterion == "host") return matches_any(lower(value), lower(target()));
-        if (criterion == "originalhost") return matches_any(lower(value), lower(name_));
-        if (criterion == "user")
-            return matches_any(value, set_.user.empty() ? user_.name : set_.user);
-        if (criterion == "localuser") return matches_any(value, user_.name);
-        return {};
-    }
-
-    /// The host's name with HostName obeyed as far as it is known by now.
-    std::string target() const {
-        if (hostname_.empty()) return name_;
-        return expanded(hostname_, "h").value_or(name_);
-    }
-
-    /// Obeys one line. \return what about it only ssh can do
-    std::string apply(const SshConfig::Line& line, const Words& words) {
-        const std::string& keyword = line.keyword;
-        const std::string& value = words.front();
-        if (keyword == "identityfile") {
-            if (is_none(value)) return "none";
-            if (std::ranges::find(set_.identities, value) == set_.identities.end())
-                set_.identities.push_back(value);
-            return {};
-        }
-        // Either counts, whichever comes first, and the whole line is its value.
-        const bool is_proxy = keyword == "proxyjump" || keyword == "proxycommand";
-        const std::string slot = is_proxy                              ? "proxyjump"
-                                 : keyword == "pubkeyacceptedkeytypes" ? "pubkeyacceptedalgorithms"
-                                                                       : keyword;
-        if (!seen_.insert(slot).second) return {};
-        if (is_proxy) {
-            if (is_none(trim(line.rest))) return {};
-            set_.route = trim(line.rest);
-            return set_.route;
-        }
-        if (keyword == "userknownhostsfile") return set_files(set_.known_hosts, words);
-        if (keyword == "globalknownhostsfile") return set_files(set_.global_known_hosts, words);
-        if (words.size() > 1) return "with several values";
-        return apply_value(keyword, value);
-    }
-
-    std::string apply_value(string_view keyword, const std::string& value) {
-        const auto flag = [&value](bool& target) -> std::string {
-            const auto said = yes_or_no(value);
-            target = said.value_or(false);
-            return said ? "" : value;
-        };
-        const auto algorithms = [&value](std::string& target) -> std::string {
-            target = value;  // libssh does not know patterns
-            return value.find_first_of("*?") == std::string::npos ? "" : value;
-        };
-        if (keyword == "hostname") {
-            hostname_ = value;
-        } else if (keyword == "user") {
-            set_.user = value;
-            return value.find_first_of("%$") == std::string::npos ? "" : value;
-        } else if (keyword == "port") {
-            const auto port = to_int(value, 1, 65'535);
-            if (!port) return value;
-            set_.port = static_cast<int>(*port);
-        } else if (keyword == "identitiesonly") {
-            return flag(set_.only_identities);
-        } else if (keyword == "identityagent") {
-            if (value != "SSH_AUTH_SOCK") set_.agent = value;
-        } else if (keyword == "hostkeyalias") {
-            set_.known_as = value;
-        } else if (keyword == "stricthostkeychecking") {
-            return set_strictness(lower(value));
-        } else if (keyword == "gssapiauthentication") {
-            return flag(set_.gssapi);
-        } else if (keyword == "compression") {
-            return flag(set_.compression);
-        } else if (keyword == "controlpath") {
-            set_.master = !is_none(value);
-            control_path_ = value;
-        } else if (keyword == "ignoreunknown") {
-            ignored_ = value;
-        } else if (keyword == "preferredauthentications") {
-            return matches_any(value, "publickey") ? "" : value;
-        } else if (keyword == "ciphers") {
-            return algorithms(set_.ciphers);
-        } else if (keyword == "macs") {
-            return algorithms(set_.macs);
-        } else if (keyword == "kexalgorithms") {
-            return algorithms(set_.key_exchange);
-        } else if (keyword == "hostkeyalgorithms") {
-            return algorithms(set_.host_key_types);
-        } else {
-            return algorithms(set_.key_types);
-        }
-        return {};
-    }
-
-    std::string set_strictness(string_view value) {
-        if (value == "yes" || value == "true" || value == "ask") return {};
-        if (value == "accept-new")
-            set_.new_host_keys = NewHostKeys::accepted;
-        else if (value == "no" || value == "off" || value == "false")
-            set_.new_host_keys = NewHostKeys::anything;
-        else
-            return std::string(value);
-        return {};
-    }
-
-    static std::string set_files(std::vector<std::string>& files, const Words& words) {
-        files = words;
-        if (words.size() > 1 || !is_none(words.front())) return {};
-        files = {"/dev/null"};
-        return {};
-    }
-
-    /// What stands for other words is replaced, and what nobody has said gets its default.
-    void finish() {
-        set_.host = lower(target());
-        set_.has_other_name = set_.host != lower(name_);
-        if (!hostname_.empty() && !expanded(hostname_, "h")) cannot("HostName " + hostname_);
-        if (set_.user.empty()) set_.user = user_.name;
-        if (set_.port == 0) set_.port = 22;
-        set_.directory = user_.home + "/.ssh";
-        if (!seen_.contains("userknownhostsfile"))
-            set_.known_hosts = {"~/.ssh/known_hosts", "~/.ssh/known_hosts2"};
-        if (!seen_.contains("globalknownhostsfile"))
-            set_.global_known_hosts = {"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"};
-        for (std::string& file : set_.identities) expand_path(file);
-        for (std::string& file : set_.known_hosts) expand_path(file);
-        if (!set_.agent.empty() && !is_none(set_.agent)) expand_path(set_.agent);
-        if (set_.master) set_.master = may_be_there(control_path_);
-        look_for_certificates();
-    }
-
-    /// Whether a socket is there, as far as its path can be told here.
-    bool may_be_there(std::string path) const {
-        if (path.starts_with("~/")) path.replace(0, 1, user_.home);
-        const auto whole = expanded(path, "dhinpru");
-        return !whole || whole->find('$') != std::string::npos ||
-               ::access(whole->c_str(), F_OK) == 0;
-    }
-
-    void cannot(std::string reason) {
-        if (set_.only_ssh.empty()) set_.only_ssh = std::move(reason);
-    }
-
-    void expand_path(std::string& path) {
-        if (path.starts_with("~/")) path.replace(0, 1, user_.home);
-        const auto whole = expanded(path, "dhinpru");
-        if (path.starts_with('~') || path.find('$') != std::string::npos || !whole)
-            return cannot(path);
-        path = *whole;
-    }
-
-    /// \param known  the letters that may stand behind '%'
-    /// \return nothing if another one does
-    std::optional<std::string> expanded(string_view text, string_view known) const {
-        std::string result;
-        for (std::size_t i = 0; i < text.size(); ++i) {
-            if (text[i] != '%') {
-                result += text[i];
-                continue;
-            }
-            const char letter = ++i < text.size() ? text[i] : '\0';
-            if (letter != '%' && known.find(letter) == string_view::npos) return {};
-            result += meaning_of(letter);
-        }
-        return result;
-    }
-
-    std::string meaning_of(char letter) const {
-        switch (letter) {
-            case 'd':
-                return user_.home;
-            case 'h':  // in HostName: as the user has written it
-                return set_.host.empty() ? name_ : set_.host;
-            case 'i':
-                return std::to_string(user_.id);
-            case 'n':
-                return name_;
-            case 'p':
-                return std::to_string(set_.port);
-            case 'r':
-                return set_.user;
-            case 'u':
-                return user_.name;
-            default:
-                return "%";
-        }
-    }
-
-    void look_for_certificates() {
-        std::vector<std::string> keys = set_.identities;
-        if (keys.empty())
-            for (const char* const kind : {"rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk"})
-                keys.push_back(fmt::format("{}/.ssh/id_{}", user_.home, kind));
-        for (const std::string& key : keys) {
-            const std::string certificate = key + "-cert.pub";
-            if (::access(certificate.c_str(), R_OK) == 0)
-                return cannot("the certificate " + certificate);
-        }
-    }
-
-    const SshUser& user_;
-    std::string name_;    ///< as the user has written it
-    std::string called_;  ///< to which Host is compared
-    bool is_final_ = false, wants_final_ = false;
-    SshSettings set_;
-    std::string hostname_, ignored_, control_path_;
-    std::set<std::string> seen_;
-    bool active_ = true;
-    std::vector<bool> outer_;  ///< active_ at the begin of each file
-};
 
 /// Whether ssh refuses to read a file, since others could have written it.
 bool is_foreign(const std::string& file) {
@@ -499,17 +62,17 @@ void SshConfig::read_file(const std::string& file, bool is_users, int depth) {
         broken_ = "files that include each other (" + file + ")";
         return;
     }
-    lines_.push_back({Line::Kind::file, {}, {}, file, {}});
+    lines_.push_back({SshLine::Kind::file, {}, {}, file, {}});
     std::string mistake;
     if ((is_users || depth > 0) && is_foreign(file)) mistake = "owner or mode of a file";
-    if (!mistake.empty()) lines_.push_back({Line::Kind::setting, "include", {}, file, mistake});
+    if (!mistake.empty()) lines_.push_back({SshLine::Kind::setting, "include", {}, file, mistake});
     unsigned int number = 0;
     for (const string_view whole : split(*text, '\n')) {
         ++number;
         string_view rest = trim(whole);
         while (rest.ends_with('\f')) rest = trim(rest.substr(0, rest.size() - 1));
         if (rest.empty() || rest.front() == '#') continue;
-        Line line;
+        SshLine line;
         line.place = fmt::format("{}:{}", file, number);
         line.keyword = take_keyword(rest);
         line.rest = rest;
@@ -528,7 +91,7 @@ void SshConfig::read_file(const std::string& file, bool is_users, int depth) {
         lines_.push_back(std::move(line));
         for (const std::string& next : files) read_file(next, is_users, depth + 1);
     }
-    lines_.push_back({Line::Kind::end_of_file, {}, {}, file, {}});
+    lines_.push_back({SshLine::Kind::end_of_file, {}, {}, file, {}});
 }
 
 /// The files that an Include names.
@@ -552,14 +115,14 @@ std::vector<std::string> SshConfig::included(const std::vector<std::string>& pat
 
 std::string SshConfig::digest() const {
     std::string text = fmt::format("{} {}\n{}\n", user_.id, user_.home, broken_);
-    for (const Line& line : lines_)
+    for (const SshLine& line : lines_)
         text += fmt::format("{} {} {} {} {}\n", static_cast<int>(line.kind), line.place,
                             line.keyword, line.rest, line.mistake);
     return hex(sha256(text));
 }
 
 SshSettings SshConfig::find(const Host& host, const SshOptions& options) const {
-    SshSettings settings = Reading(user_, host, options).read(lines_);
+    SshSettings settings = settings_for(host, options, user_, lines_);
     settings.ssh_is_here = ssh_is_here_;
     if (!broken_.empty()) settings.only_ssh = broken_;
     return settings;
