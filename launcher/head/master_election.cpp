@@ -1,8 +1,10 @@
 #include "launcher/head/master_election.h"
 
 #include "base/log.h"
+#include "contracts/table.h"
 #include "hostfiles/nodelist.h"
 #include "rendezvous/wire/message.h"
+#include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/start_messages.h"
 
 #include <algorithm>
@@ -16,14 +18,68 @@ constexpr std::chrono::milliseconds kNewsLimit{1'000};  // for the answer to com
 
 }  // namespace
 
-MasterElection::MasterElection(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
-                               std::function<bool()> given_up)
-    : hosts_(hosts),
+MasterElection::MasterElection(asio::any_io_executor executor, const plan::JobSpec& spec,
+                               Hosts& hosts, Router<HostId>& router, std::function<bool()> given_up)
+    : spec_(spec),
+      hosts_(hosts),
       given_up_(std::move(given_up)),
       answered_(std::move(executor), Timer::time_point::max()) {
     router.on<Reached>(this, &MasterElection::reached);
 }
 
+asio::awaitable<void> MasterElection::elect(std::map<HostId, Assign>& assigns) {
+    HostId first{};
+    std::vector<HostId> others;
+    for (const auto& [host, assign] : assigns) {
+        if (assign.ranks.empty()) continue;
+        if (assign.node_rank == 0)
+            first = host;
+        else
+            others.push_back(host);
+    }
+    const bool known = met_at_ == first && std::ranges::all_of(others, [this](HostId host) {
+                           return met_.contains(host);
+                       });
+    if (!known) {
+        const std::string address = co_await reachable_address(assigns.at(first), first, others);
+        address_ = address;
+        met_at_ = first;
+        met_ = {others.begin(), others.end()};
+    }
+    for (auto& [host, assign] : assigns) {
+        assign.master_address = address_;
+        if (!assign.nodes.empty()) assign.nodes.front().address = address_;
+    }
+}
+
+/// An address of rank 0's host that every other host reaches, or the best guess.
+asio::awaitable<std::string> MasterElection::reachable_address(const Assign& assign, HostId first,
+                                                               const std::vector<HostId>& others) {
+    const std::uint16_t port = assign.master_port;
+    const std::string guess = assign.master_address;
+    if (others.empty() || port == 0 || !ranks_meet()) co_return guess;
+    std::vector<std::string> candidates(1, guess);
+    std::string reached = co_await common_address(candidates, port, others, false);
+    if (reached.empty() && !given_up_()) {
+        candidates = hosts_[first].addresses;
+        candidates.push_back(guess);
+        reached = co_await common_address(candidates, port, others, true);
+    }
+    co_return reached.empty() ? guess : reached;
+}
+
+/// Whether anybody of the job will connect to MASTER_ADDR, as far as is known here.
+bool MasterElection::ranks_meet() const {
+    if (contracts::needs_nodes(spec_.contracts)) return true;
+    const bool torch = std::ranges::count(spec_.contracts, "torch") > 0;
+    const bool elsewhere = std::ranges::count(spec_.environment.added, "MASTER_ADDR",
+                                              &plan::Options::Variable::first) > 0;
+    return torch && !elsewhere && spec_.options.torch_store != TorchStore::proxy;
+}
+
+/// Has `others` try to connect to each of `addresses`.
+/// \param last  no other addresses will be tried: a failure is followed by a warning
+/// \return the first address that all of them reach; empty if there is none, or it is given up
 asio::awaitable<std::string> MasterElection::common_address(std::vector<std::string> addresses,
                                                             std::uint16_t port,
                                                             std::vector<HostId> others, bool last) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,23 +22,32 @@ namespace dtrun::head {
 class MasterElection {
 public:
     /// \param given_up  nobody wants to know any more
-    MasterElection(asio::any_io_executor executor, Hosts& hosts, Router<HostId>& router,
-                   std::function<bool()> given_up);
+    MasterElection(asio::any_io_executor executor, const plan::JobSpec& spec, Hosts& hosts,
+                   Router<HostId>& router, std::function<bool()> given_up);
 
-    /// Has `others` try to connect to each of `addresses`.
-    /// \param last  no other addresses will be tried: a failure is followed by a warning
-    /// \return the first address that all of them reach; empty if there is none, or it is given up
-    asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
-                                                std::uint16_t port, std::vector<HostId> others,
-                                                bool last);
+    /// Puts that address, or the best guess, into what each host is told of a world. Hosts are asked only if some of
+    /// them were not in the last world, or rank 0 was elsewhere.
+    asio::awaitable<void> elect(std::map<HostId, Assign>& assigns);
+    /// Of the last world; empty before the first.
+    const std::string& address() const { return address_; }
     void wake() { answered_.cancel(); }  ///< it may be given up
 
 private:
+    asio::awaitable<std::string> reachable_address(const Assign& assign, HostId first,
+                                                   const std::vector<HostId>& others);
+    asio::awaitable<std::string> common_address(std::vector<std::string> addresses,
+                                                std::uint16_t port, std::vector<HostId> others,
+                                                bool last);
+    bool ranks_meet() const;
     void reached(HostId host, const Reached& reached);
     void warn(const std::vector<std::string>& addresses) const;
 
+    const plan::JobSpec& spec_;
     Hosts& hosts_;
     std::function<bool()> given_up_;
+    std::string address_;
+    std::optional<HostId> met_at_;       ///< the host that has it
+    std::set<HostId> met_;               ///< hosts that reach it
     std::map<HostId, Reached> answers_;  ///< by host
     bool asking_ = false;
     Timer answered_;  ///< cancelled when a host has answered

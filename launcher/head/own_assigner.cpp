@@ -11,7 +11,6 @@
 #include "rendezvous/job/rank_end.h"
 #include "rendezvous/wire/heartbeat.h"
 #include "rendezvous/wire/message.h"
-#include "rendezvous/wire/modes.h"
 #include "rendezvous/wire/rank_messages.h"
 #include "rendezvous/wire/start_messages.h"
 
@@ -73,7 +72,7 @@ OwnAssigner::OwnAssigner(JobContext context, Outbox& outbox)
       direct_store_(context_.executor, outbox),
       hub_(direct_store_, HubOptions{}),
       hub_timer_(context_.executor, hub_),
-      election_(context_.executor, context_.hosts, context_.agents,
+      election_(context_.executor, context_.spec, context_.hosts, context_.agents,
                 [this] { return !is_wanted(starting_); }),
       delay_(context_.executor),
       tasks_(context_.executor) {
@@ -316,7 +315,7 @@ Result<void> OwnAssigner::exchange(PeerId agent, const FrameView& frame) {
 /// Starts processes for a world that begins when they are there.
 void OwnAssigner::prepare(const std::vector<RankAssignment>& world) {
     for (auto& [host, order] : prepare_world(assignments({membership_.generation() + 1, world}))) {
-        order.world.master_address = master_address_;
+        order.world.master_address = election_.address();
         log::info("{}: {} new processes", context_.hosts.name(host), order.world.ranks.size());
         context_.hosts.send(host, encode(order));
     }
@@ -397,7 +396,7 @@ asio::awaitable<void> OwnAssigner::start_worlds() {
         co_await turn();
         if (!is_wanted(starting_)) continue;
         std::map<HostId, Assign> assigns = assignments(world);
-        co_await find_master(assigns);
+        co_await election_.elect(assigns);
         co_await turn();
         if (is_wanted(starting_)) start_ranks(world, std::move(assigns));
     }
@@ -457,58 +456,6 @@ std::map<HostId, Assign> OwnAssigner::assignments(const World& world) const {
         assign.ranks_below += ranks;
     }
     return assigns;
-}
-
-/// Puts an address of rank 0's host that all others reach into the assignments.
-asio::awaitable<void> OwnAssigner::find_master(std::map<HostId, Assign>& assigns) {
-    HostId first{};
-    std::vector<HostId> others;
-    for (const auto& [host, assign] : assigns) {
-        if (assign.ranks.empty()) continue;
-        if (assign.node_rank == 0)
-            first = host;
-        else
-            others.push_back(host);
-    }
-    const bool known = met_at_ == first && std::ranges::all_of(others, [this](HostId host) {
-                           return met_.contains(host);
-                       });
-    if (!known) {
-        const std::string address = co_await reachable_address(assigns.at(first), first, others);
-        master_address_ = address;
-        met_at_ = first;
-        met_ = {others.begin(), others.end()};
-    }
-    for (auto& [host, assign] : assigns) {
-        assign.master_address = master_address_;
-        if (!assign.nodes.empty()) assign.nodes.front().address = master_address_;
-    }
-}
-
-/// An address of rank 0's host that every other host reaches, or the best guess.
-asio::awaitable<std::string> OwnAssigner::reachable_address(const Assign& assign, HostId first,
-                                                            const std::vector<HostId>& others) {
-    const std::uint16_t port = assign.master_port;
-    const std::string guess = assign.master_address;
-    if (others.empty() || port == 0 || !meets_at_master()) co_return guess;
-    std::vector<std::string> candidates(1, guess);
-    std::string reached = co_await election_.common_address(candidates, port, others, false);
-    if (reached.empty() && is_wanted(starting_)) {
-        candidates = context_.hosts[first].addresses;
-        candidates.push_back(guess);
-        reached = co_await election_.common_address(candidates, port, others, true);
-    }
-    co_return reached.empty() ? guess : reached;
-}
-
-/// Whether anybody of the job will connect to MASTER_ADDR, as far as is known here.
-bool OwnAssigner::meets_at_master() const {
-    const plan::JobSpec& spec = context_.spec;
-    if (contracts::needs_nodes(spec.contracts)) return true;
-    const bool torch = std::ranges::count(spec.contracts, "torch") > 0;
-    const bool elsewhere = std::ranges::count(spec.environment.added, "MASTER_ADDR",
-                                              &plan::Options::Variable::first) > 0;
-    return torch && !elsewhere && spec.options.torch_store != TorchStore::proxy;
 }
 
 plan::SlotId OwnAssigner::place_of(const RankAssignment& assigned) const {

@@ -13,7 +13,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -75,10 +74,6 @@ private:
     asio::awaitable<void> start_worlds();
     asio::awaitable<void> wait_after_failure();
     std::map<HostId, Assign> assignments(const World& world) const;
-    asio::awaitable<void> find_master(std::map<HostId, Assign>& assigns);
-    asio::awaitable<std::string> reachable_address(const Assign& assign, HostId first,
-                                                   const std::vector<HostId>& others);
-    bool meets_at_master() const;
     plan::SlotId place_of(const RankAssignment& assigned) const;
     void start_ranks(const World& world, std::map<HostId, Assign> assigns);
     void tell_world(const World& world) const;
@@ -98,9 +93,6 @@ private:
     std::optional<World> next_;   ///< to be started when start_worlds() is done with the one before
     std::uint64_t starting_ = 0;  ///< the generation that start_worlds() starts
     bool is_starting_ = false;
-    std::string master_address_;    ///< once it is known
-    std::optional<HostId> met_at_;  ///< the host that has it
-    std::set<HostId> met_;          ///< hosts that reach it
     std::optional<report::JobOutcome>
         restart_because_;  ///< reported once all output of the rank is there
     std::optional<Exited> last_failure_;
