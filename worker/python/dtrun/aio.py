@@ -25,10 +25,9 @@ import os
 import time
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
-import dtrun
-from dtrun import Bytes, Code, Error, Event, KeyChange, TimedOut, Transacted, Worker
-from dtrun import _Action, _action, _Bytes, _bytes, _Condition, _condition, _integer, _key_change, _KeyChanges, _library
-from dtrun import _List, _ms, _take, _take_list, _View
+from . import Bytes, Code, Error, Event, KeyChange, Transacted, Worker
+from ._libdtrun import (_Action, _action, _Bytes, _bytes, _Condition, _condition, _failure, _integer, _key_change,
+                        _KeyChanges, _library, _List, _ms, _take, _take_list, _View, _view, _views)
 
 __all__ = ["Store"]
 
@@ -134,11 +133,6 @@ def _number(answer: _Answer) -> int:
 
 def _yes(answer: _Answer) -> bool:
     return answer.yes
-
-
-def _failure(code: int) -> Error:
-    text = _library.dtrun_error_text().decode(errors="replace")
-    return (TimedOut if code == Code.TIMED_OUT else Error)(Code(code), text)
 
 
 _library.dtrun_submit.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Request), ctypes.POINTER(ctypes.c_uint64)]
@@ -362,11 +356,11 @@ class Store:
              conditions: Sequence[_Condition] = (), actions: Sequence[_Action] = (),
              undo: Optional[_Take] = None) -> "asyncio.Future[Any]":
         loop = self._begin()
-        key_views, key_count = dtrun._views(keys)
-        value_views, value_count = dtrun._views(values)
-        old = None if expected is None else ctypes.pointer(dtrun._view(expected))
+        key_views, key_count = _views(keys)
+        value_views, value_count = _views(values)
+        old = None if expected is None else ctypes.pointer(_view(expected))
         request = _Request(ctypes.sizeof(_Request), operation, 1, key_views, key_count, value_views, value_count, old,
-                           dtrun._view(after), delta, number, limit, flags, ttl_ms,
+                           _view(after), delta, number, limit, flags, ttl_ms,
                            (_Condition * len(conditions))(*conditions), len(conditions),
                            (_Action * len(actions))(*actions), len(actions), _ms(timeout), None)
         identity = ctypes.c_uint64()
