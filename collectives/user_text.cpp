@@ -15,6 +15,8 @@ namespace {
 
 /// How many spans of ranks a line names.
 constexpr std::size_t kSpansMax = 8;
+/// How many ranks are named one by one.
+constexpr std::size_t kNamedMax = 8;
 /// Threads that watch over the group say these lines: a terminal that is stopped must not stop them.
 constexpr int kReaderPatienceMs = 1'000;
 
@@ -33,6 +35,15 @@ std::string name_ranks(std::span<const std::uint32_t> ranks) {
     }
     if (at < ranks.size()) text += fmt::format(" and {} more", ranks.size() - at);
     return text;
+}
+
+std::string name_some(std::span<const std::uint32_t> ranks,
+                      const std::function<std::string(std::uint32_t)>& name) {
+    std::string names;
+    for (const std::uint32_t rank : ranks.first(std::min(ranks.size(), kNamedMax)))
+        names += (names.empty() ? "" : ", ") + name(rank);
+    if (ranks.size() > kNamedMax) names += fmt::format(" and {} more", ranks.size() - kNamedMax);
+    return names;
 }
 
 void tell_user(std::span<const std::string> lines) {
@@ -55,7 +66,8 @@ void tell_user_who_waits(std::span<const std::string> lines) {
     std::vector<std::string> told(lines.begin(), lines.end());
     if (!explained.test_and_set())
         told.emplace_back(
-            "who has not come may only be busy, and nothing is ended: `dtrun stacks` shows where it is; "
+            "who has not come may only be busy, and nothing is ended: `dtrun stacks` shows where "
+            "it is; "
             "HOROVOD_STALL_CHECK_TIME_SECONDS is the time after which this is told");
     tell_user(told);
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <set>
 
 namespace dtrun::collectives {
 namespace {
@@ -16,19 +15,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLook{500};
 constexpr milliseconds kStalled{1'000};
-/// A failing rank leaves its note within this time, which allows for a store round trip on a busy
-/// host.
-constexpr milliseconds kNoteWithin{1'500};
-constexpr milliseconds kAskAgain{100};
 /// A message that was sent, and is not received, may be on its way for so long without the receiver's help.
 constexpr milliseconds kSentWithin{10'000};
 constexpr std::uint32_t kAskedMax = 64;
-constexpr std::uint32_t kNamedMax = 8;
 
 /// Behind a rank's recent calls if it has left the last of them.
 constexpr std::string_view kIdle = "idle\n";
-/// A rank lists its recent calls as lines "NUMBER TEXT", and may say that it is idle. Its note on a failure is "lost RANK" ("?":
-/// unknown), "why TEXT" or "disagree TEXT".
+/// A rank lists its recent calls as lines "NUMBER TEXT", and may say that it is idle.
 std::pair<std::uint64_t, std::string_view> number_and_text(std::string_view note) {
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(note.data(), note.data() + note.size(), number);
@@ -57,11 +50,6 @@ std::uint64_t number_of(std::string_view lines, std::string_view way, std::uint3
     return at == lines.npos ? 0 : number_and_text(lines.substr(at + begin.size())).first;
 }
 
-/// Whose notes on a failure are read, if not those of all `size` ranks: "the first 64 ranks"; with all of them "".
-std::string asked_of(std::uint32_t size) {
-    return size > kAskedMax ? fmt::format("the first {} ranks", kAskedMax) : "";
-}
-
 /// Whether a call that others have described needs all ranks, before any of them can go on.
 bool needs_all(std::string_view description) {
     return description.find("(root ") == description.npos &&
@@ -85,6 +73,7 @@ Watchdog::Watchdog(Options options)
     : options_(std::move(options)),
       timeout_(options_.timeout),
       stall_(options_.stall),
+      blame_({options_.store, options_.prefix, options_.rank, options_.size, options_.name}),
       messages_(options_.size) {
     if (options_.size > 1) thread_ = quiet_thread([this] { run(); });
 }
@@ -281,16 +270,15 @@ std::string Watchdog::recent() const {
 
 /// Whether the store answers and no rank has given up; if one has, this rank gives up, too.
 bool Watchdog::goes_on() {
-    const auto failed = options_.store->find(options_.prefix + "/failed");
+    const auto failed = blame_.first_note();
     if (!failed) {
         if (failed.error().code == Errc::closed) give_up(Errc::closed, failed.error().message);
         return false;
     }
     if (!*failed) return true;
-    const auto other = static_cast<std::uint32_t>(number_and_text(**failed).first);
-    if (other == options_.rank || other >= options_.size) return true;
-    leave_note(fmt::format("lost {}", other));
-    const Error error = follow(other, "has failed");
+    const std::uint32_t other = **failed;
+    blame_.put_on(other);
+    const Error error = blame_.follow(other, "has failed");
     give_up(error.code, error.message);
     return false;
 }
@@ -477,11 +465,8 @@ std::optional<Watchdog::Presence> Watchdog::presence_in_block(std::uint32_t firs
 }
 
 std::string Watchdog::name_all(std::span<const std::uint32_t> ranks) {
-    std::string names;
-    for (const std::uint32_t rank : ranks.first(std::min<std::size_t>(ranks.size(), kNamedMax)))
-        names += (names.empty() ? "" : ", ") + options_.name(rank) + elsewhere(rank);
-    if (ranks.size() > kNamedMax) names += fmt::format(" and {} more", ranks.size() - kNamedMax);
-    return names;
+    return name_some(ranks,
+                     [this](std::uint32_t rank) { return options_.name(rank) + elsewhere(rank); });
 }
 
 /// Text that names the ranks known not to have come to an operation; may be empty.
@@ -501,22 +486,11 @@ void Watchdog::give_up(Errc code, std::string why) {
         if (verdict_) return;
         verdict_ = Error{code, why};
     }
-    leave_note((code == Errc::invalid_input ? "disagree " : "why ") + why);
+    if (code == Errc::invalid_input)
+        blame_.say_how_ranks_disagree(why);
+    else
+        blame_.say_why(why);
     options_.abort();
-}
-
-void Watchdog::leave_note(const std::string& note) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (std::exchange(noted_, true)) return;
-    }
-    if (options_.size == 1) return;
-    // The second key tells all ranks whose note to read.
-    const KeyStore::Pair pairs[] = {{key("failed", options_.rank), note},
-                                    {options_.prefix + "/failed", std::to_string(options_.rank)}};
-    // find() tests the store first, since set() would never end on one that does not answer.
-    // Without a store the job is over, and all ranks know that.
-    if (options_.store->find(pairs[0].first)) static_cast<void>(options_.store->set(pairs));
 }
 
 void Watchdog::membership_ended() {
@@ -537,83 +511,11 @@ Error Watchdog::explain(const Error& error, std::optional<std::uint32_t> lost) {
         if (verdict_) return *verdict_;
     }
     if (error.code != Errc::closed) {
-        leave_note("why " + error.message);
+        blame_.say_why(error.message);
         return error;
     }
-    if (!lost) {
-        leave_note("lost ?");
-        return survey(error.message);
-    }
-    leave_note(fmt::format("lost {}", *lost));
-    return follow(*lost, error.message);
-}
-
-/// Follows the blame from note to note, from `suspect` to the rank that caused the failure.
-Error Watchdog::follow(std::uint32_t suspect, const std::string& what) {
-    std::set<std::uint32_t> seen{options_.rank};
-    std::string text = what;
-    while (seen.insert(suspect).second) {
-        const std::string note_of = key("failed", suspect);
-        const auto note = options_.store->get({&note_of, 1}, kNoteWithin);
-        if (!note && note.error().code != Errc::timed_out)
-            return {Errc::closed, fmt::format("{} is gone, or the job has ended: {}: {}",
-                                              options_.name(suspect), text, note.error().message)};
-        if (!note)
-            return {Errc::closed, fmt::format("{} is gone: {}", options_.name(suspect), text)};
-        const std::string_view blames = note->front();
-        if (auto error = told(suspect, blames)) return *error;
-        if (blames == "lost ?") break;
-        text = "its connection broke";
-        const auto [next, rest] =
-            number_and_text(blames.substr(std::min<std::size_t>(5, blames.size())));
-        suspect = static_cast<std::uint32_t>(next);
-        if (suspect >= options_.size) break;
-    }
-    return survey(what);
-}
-
-/// Reads all ranks' notes if blame leads to no rank, e.g. because ranks that gave up at the same
-/// moment blame each other.
-Error Watchdog::survey(const std::string& what) {
-    const std::uint32_t ranks = std::min(options_.size, kAskedMax);
-    const auto until = Clock::now() + kNoteWithin;
-    std::set<std::uint32_t> silent;
-    do {
-        silent.clear();
-        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-            const auto note = options_.store->find(key("failed", rank));
-            if (!note) return {Errc::closed, note.error().message};
-            if (!*note)
-                silent.insert(rank);
-            else if (auto error = told(rank, **note))
-                return *error;
-        }
-        if (!silent.empty()) std::this_thread::sleep_for(kAskAgain);
-    } while (!silent.empty() && Clock::now() < until);
-    const std::string some = asked_of(options_.size);
-    const std::string_view among = some.empty() ? "" : ", or one behind ";
-    if (silent.empty())
-        return {Errc::closed,
-                fmt::format("connections between ranks broke, and none of {} is gone: {}",
-                            some.empty() ? "them" : some, what)};
-    // Silent ranks may also be computing, and not have noticed the failure.
-    std::string names;
-    std::uint32_t count = 0;
-    for (const std::uint32_t rank : silent)
-        if (++count <= kNamedMax) names += (names.empty() ? "" : ", ") + options_.name(rank);
-    if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
-    return {Errc::closed, fmt::format("{}{}{}{} is gone: {}", count == 1 ? "" : "one of ", names,
-                                      among, some, what)};
-}
-
-/// The reason in a rank's note; nothing if the note blames another rank.
-std::optional<Error> Watchdog::told(std::uint32_t rank, std::string_view note) const {
-    if (note.starts_with("disagree "))
-        return Error{Errc::invalid_input, std::string(note.substr(9))};
-    if (note.starts_with("why "))
-        return Error{Errc::closed,
-                     fmt::format("{} has ended it: {}", options_.name(rank), note.substr(4))};
-    return std::nullopt;
+    blame_.put_on(lost);
+    return lost ? blame_.follow(*lost, error.message) : blame_.survey(error.message);
 }
 
 std::vector<std::string> Watchdog::keys() const {

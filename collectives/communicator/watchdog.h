@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "collectives/communicator/blame.h"
 #include "collectives/communicator/call.h"
 #include "collectives/communicator/stall_teller.h"
 #include "collectives/group.h"
@@ -22,11 +23,8 @@ namespace dtrun::collectives {
 /// thread compares calls with other ranks through the job's store, and aborts the operation if
 /// ranks disagree about it or about a message's size, if one waits for a message of another that
 /// waits for it in an operation of all ranks, if a rank has failed, or if the membership is over.
-/// After a broken connection it finds out which rank was lost. Ranks that do not come are told, and
+/// After a broken connection it finds out which rank was lost (Blame). Ranks that do not come are told, and
 /// nothing is ended by that.
-///
-/// Failures spread from rank to rank. So each failing rank leaves a note in the store of whom it
-/// blames, and the rank that is blamed and has left no note is the one that is gone.
 ///
 /// begin() and end() cost no system call, no lock and no look at a clock: they leave notes, and the thread takes
 /// the time.
@@ -98,10 +96,7 @@ private:
     bool is_crossed(const Call& call, const Message& message, std::uint64_t number);
     bool disagrees(std::uint32_t other, std::string_view ours);
     void give_up_on(std::uint32_t other, std::string_view ours, std::string_view theirs);
-    Error survey(const std::string& what);
-    std::optional<Error> told(std::uint32_t rank, std::string_view note) const;
     void give_up(Errc code, std::string why);
-    void leave_note(const std::string& note);
     /// Ranks of which it is known whether they have come to an operation of all.
     struct Presence {
         std::vector<std::uint32_t> waiting, missing;
@@ -112,16 +107,15 @@ private:
     std::optional<Presence> presence_in_block(std::uint32_t first, std::uint64_t number);
     std::string name_all(std::span<const std::uint32_t> ranks);
     std::string absent(std::uint64_t number);
-    Error follow(std::uint32_t suspect, const std::string& what);
     std::string key(std::string_view kind, std::uint32_t rank) const;
 
     const Options options_;
     std::atomic<std::chrono::milliseconds> timeout_;
     StallTeller stall_;
+    Blame blame_;
     std::mutex mutex_;
     std::condition_variable stop_;
     bool stopping_ = false;
-    bool noted_ = false;
     std::optional<Error> verdict_;
 
     static constexpr std::uint64_t kRecent = 16;
