@@ -3,7 +3,9 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "launcher/head/slurm_step.h"
+#include "launcher/transport/named_host.h"
 #include "launcher/transport/process_channel.h"
+#include "launcher/transport/ssh_login.h"
 #include "launcher/warm/batch_job.h"
 #include "launcher/warm/warm_key.h"
 

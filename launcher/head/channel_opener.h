@@ -4,8 +4,8 @@
 #include "launcher/head/login_starter.h"
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/dial.h"
+#include "launcher/transport/known_hosts.h"
 #include "launcher/transport/lent_agent.h"
-#include "launcher/transport/ssh_channel.h"
 #include "launcher/warm/warm_hosts.h"
 
 #include <map>

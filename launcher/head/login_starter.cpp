@@ -4,7 +4,6 @@
 #include "base/strings.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/transport/retries.h"
-#include "launcher/transport/ssh_channel.h"
 
 #include <string.h>
 #include <algorithm>

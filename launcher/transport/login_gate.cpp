@@ -1,7 +1,7 @@
 #include "launcher/transport/login_gate.h"
 
 #include "base/loop/deadline.h"
-#include "launcher/transport/ssh_channel.h"
+#include "launcher/transport/ssh_login.h"
 
 #include <chrono>
 

@@ -1,68 +1,16 @@
 #pragma once
 
 #include "launcher/transport/channel.h"
-#include "launcher/transport/dial.h"
-#include "launcher/transport/known_hosts.h"
-#include "launcher/transport/ssh_config.h"
-#include "rendezvous/wire/login_messages.h"
+#include "launcher/transport/ssh_session.h"
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace dtrun::transport {
 
-struct SshLogin {
-    std::unique_ptr<Channel> channel;
-    std::string local_address;  ///< numeric: where this machine is seen from that host
-
-    /// Where there is no channel: what has come out that only OpenSSH's ssh can do, as "Kerberos", and what
-    /// to say if there is no ssh.
-    std::string only_ssh;
-    Error refused;
-};
-
-/// Whether a log-in waits for the host's first answer, and does nothing else.
-/// \param phase  that ssh_login() has told
-bool is_knocking(std::string_view phase);
-
-/// What known_hosts says of a host to log in to.
-struct NamedHost {
-    std::string name;  ///< under which it stands there
-    KnownHost known;
-    /// Of it at any port, where there is none of this one: as ssh has it, such a key does as well.
-    KnownHost known_anywhere;
-
-    const std::vector<HostKey>& keys() const {
-        return known.keys.empty() ? known_anywhere.keys : known.keys;
-    }
-};
-/// \param files  of the job; outlives the call. Errc: timed_out, cancelled
-asio::awaitable<Result<NamedHost>> find_keys(Pool& pool, KnownHostsFiles& files,
-                                             const SshSettings& settings, Deadline deadline);
-
-/// How another host is to log in to one, as these settings would, but with its own keys and by the program ssh. Nothing
-/// where known_hosts has no key by which that could be told from another.
-std::optional<LoginOrder> order_login(const Host& host, const SshSettings& settings,
-                                      const NamedHost& named, std::string command);
-
-/// Logs into a host with libssh and starts `command` there.
-///
-/// known_hosts is checked: an unknown key is refused unless the settings accept it, a changed or revoked
-/// one always. Nobody is asked for passphrases: keys that have one are ssh-agent's.
-/// \param address   to connect to; empty: that of the settings
-/// \param settings  with an empty only_ssh
-/// \param files     of the job; outlives the call
-/// \param phase     called with what is being done now, for progress and for time-out messages
-/// Errc: not_found (name), unreachable (refused, no route), closed (it hung up before it knew who we are, as
-///       a server does that has too many log-ins), timed_out (names the phase), denied (host key, user's
-///       keys), internal. The message does not name the host.
-asio::awaitable<Result<SshLogin>> ssh_login(Pool& pool, KnownHostsFiles& files,
-                                            SshSettings settings, std::string address,
-                                            std::string command, Deadline deadline,
-                                            std::function<void(const char*)> phase);
+/// A channel of libssh's, on which a command runs.
+/// \param address  numeric, of the host
+std::unique_ptr<Channel> make_ssh_channel(std::unique_ptr<SshSession> session, ssh_channel channel,
+                                          std::string address);
 
 }  // namespace dtrun::transport

@@ -21,7 +21,7 @@ struct Keyword {
 
 /// The one list of what ssh can do and dtrun's own log-in cannot. A keyword that is not in it, as of an ssh
 /// that is newer, is a reason to log in by ssh, too. So are values of those that are obeyed which SshConfig
-/// does not know, and what turns out only at the log-in (LogIn of ssh_channel.cpp).
+/// does not know, and what turns out only at the log-in (LogIn of ssh_login.cpp).
 inline constexpr std::array kKeywords = std::to_array<Keyword>({
     {"ciphers", Meaning::obeyed},
     {"compression", Meaning::obeyed},

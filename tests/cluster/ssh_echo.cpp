@@ -6,7 +6,8 @@
 
 #include "base/loop/task_group.h"
 #include "launcher/transport/agent_starter.h"
-#include "launcher/transport/ssh_channel.h"
+#include "launcher/transport/ssh_config.h"
+#include "launcher/transport/ssh_login.h"
 
 #include <fmt/core.h>
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "launcher/transport/known_hosts.h"
 
 #include "base/fd.h"
-#include "launcher/transport/ssh_channel.h"
+#include "launcher/transport/named_host.h"
 #include "tests/support/catch.h"
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
