@@ -73,10 +73,6 @@ asio::awaitable<Result<int>> ControlClient::run(ControlRequest ask,
     co_return fail(Errc::closed, "the job has ended");
 }
 
-void ControlClient::send(Bytes frame) {
-    link_->send(std::move(frame));
-}
-
 void ControlClient::stop() noexcept {
     if (link_) link_->close();
 }

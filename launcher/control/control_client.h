@@ -28,13 +28,11 @@ public:
     /// Sends what is typed, or its terminal's size; nothing once the connection has ended.
     template <class Message>
     void say(const Message& message) {
-        if (link_) send(encode(message));
+        if (link_) link_->send(encode(message));
     }
     void stop() noexcept;  ///< run() then returns cancelled
 
 private:
-    void send(Bytes frame);
-
     asio::any_io_executor executor_;
     JobSocket job_;
     std::unique_ptr<Link> link_;

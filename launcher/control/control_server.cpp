@@ -23,7 +23,7 @@ Result<void> ControlServer::heard(CallerId caller, const FrameView& frame) {
     if (!have_asked_.contains(caller)) {
         const auto ask = decode<ControlRequest>(frame.payload);
         if (frame.type != FrameType::control_request || !ask)
-            return fail(Errc::invalid_input, "a command's first frame is ask");
+            return fail(Errc::invalid_input, "a command's first frame is a request");
         have_asked_.insert(caller);
         events_.asked(caller, *ask);
         return {};
