@@ -456,10 +456,6 @@ void RealHead::got_signal(int signal) {
     job_server_->interrupt(signal);
 }
 
-}  // namespace
-
-namespace {
-
 int run_here(plan::JobSpec& spec, StartTeller& teller) {
     // It lives on while the process ends: handlers that are still under way refer to it.
     auto& io = *new asio::io_context(1);
