@@ -88,22 +88,22 @@ Rows<ParsedRun> environment_flags() {
           .of_program = true,
           .sets_variable = true,
           .common = true,
-          .help = "set a variable for every rank; without =VALUE, with its value here; repeatable"},
+          .help = "set a variable for every rank; without =VALUE, to its value here; repeatable"},
          add_export},
         {{.names = "--env-file",
           .metavar = "FILE",
           .group = environment,
           .in = {join, frontends, bench, doctor},
           .adds_up = true,
-          .help = "set variables from lines VAR=VALUE; -x and VAR=VALUE before the program win; "
-                  "repeatable"},
+          .help = "set variables from a file of VAR=VALUE lines; -x and VAR=VALUE before the "
+                  "program win; repeatable"},
          add_text<&plan::Options::env_files>},
         {{.names = "--no-env",
           .group = environment,
           .in = {join, frontends, bench, doctor},
           .needs_agents = true,
-          .help = "forward nothing of your environment but what you name (default: all but what "
-                  "`dtrun help environment` lists)"},
+          .help = "forward only the variables that you name, not your whole environment (default: "
+                  "all but those that `dtrun help environment` lists)"},
          set_true<&plan::Options::no_env>},
         {{.names = "--contract",
           .metavar = "NAME,...",
@@ -112,8 +112,8 @@ Rows<ParsedRun> environment_flags() {
           .in = {frontends, bench},
           .needs_agents = true,
           .adds_up = true,
-          .help = "also set the variables of these kinds of programs; `dtrun contracts` lists them "
-                  "(default: those marked there, and slurm in a Slurm allocation)"},
+          .help = "also set the variables that these kinds of programs expect; `dtrun contracts` "
+                  "lists them (default: those marked there, and slurm in a Slurm allocation)"},
          add_contracts},
         {{.names = "--store",
           .metavar = "agent|rank0|proxy",
@@ -128,9 +128,10 @@ Rows<ParsedRun> environment_flags() {
           .group = environment,
           .in = {frontends, bench},
           .argparse = "--mpi",
-          .help = "how MPI finds its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, "
-                  "MVAPICH), auto: as each rank asks; none; or mpirun: the site's own starts them. "
-                  "Without a word, as of horovodrun: auto, and Horovod uses MPI (default: auto)"},
+          .help = "how MPI learns its ranks: pmix (Open MPI), pmi1 or pmi2 (MPICH, Intel MPI, "
+                  "MVAPICH), auto (whichever a rank asks for), none, or mpirun (the site's own "
+                  "mpirun starts the ranks). Without a value, as with horovodrun: auto, and "
+                  "Horovod uses MPI (default: auto)"},
          set_mpi},
         {{.names = "--mpi-args",
           .metavar = "ARGS",
@@ -138,8 +139,8 @@ Rows<ParsedRun> environment_flags() {
           .is_arguments = true,
           .adds_up = true,
           .argparse = "--mpi-args",
-          .help = "more arguments for that mpirun, which is DTRUN_MPIRUN, else the mpirun or "
-                  "mpiexec of PATH (default: none)"},
+          .help = "more arguments for the mpirun of --mpi mpirun, which is DTRUN_MPIRUN, else the "
+                  "mpirun or mpiexec of PATH (default: none)"},
          add_words<&plan::Options::mpi_args>},
         {{.names = "--wdir -wdir",
           .also = "--wd -wd -dir --chdir -D --cwd",

@@ -107,8 +107,8 @@ Rows<ParsedRun> other_horovod_flags() {
           .in = {FlagScope::join, FlagScope::frontends, FlagScope::bench},
           .needs_agents = true,
           .help =
-              "import horovod.torch gives ranks dtrun.torch, on hosts without Horovod and dtrun "
-              "too; docs/TORCH.md has what it can do (default: Horovod, if it is installed)"},
+              "`import horovod.torch` gives ranks dtrun.torch, even on hosts without Horovod or "
+              "dtrun; docs/TORCH.md says what it covers (default: Horovod, if it is installed)"},
          set_true<&plan::Options::horovod_shim>},
         {{.names = "--jsrun", .group = horovod, .refused = kNoJsrun}},
     };

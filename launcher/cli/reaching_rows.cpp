@@ -88,7 +88,7 @@ Rows<ParsedRun> reaching_flags() {
           .in = {torchrun, bench, doctor},
           .common = true,
           .argparse = "--ssh-port",
-          .help = "port, 1 to 65535 (default: ~/.ssh/config, else 22)"},
+          .help = "ssh port, 1 to 65535 (default: ~/.ssh/config, else 22)"},
          set_number<&plan::Options::ssh_port, 1, kPortMax>},
         {{.names = "--ssh-identity-file -i",
           .metavar = "FILE",
@@ -96,30 +96,31 @@ Rows<ParsedRun> reaching_flags() {
           .in = {torchrun, bench, doctor},
           .common = true,
           .argparse = "--ssh-identity-file",
-          .help = "private key, without a passphrase (default: what ssh-agent, ~/.ssh/config and "
-                  "~/.ssh have)"},
+          .help = "private key without a passphrase (default: those of ssh-agent, ~/.ssh/config "
+                  "and ~/.ssh)"},
          set_text<&plan::Options::ssh_identity_file>},
         {{.names = "--ssh-command",
           .also = "-bootstrap-exec -launcher-exec",
           .metavar = "COMMAND",
           .group = reaching,
           .in = {frontends, bench, doctor},
-          .help = "log in with this program: 'ssh -J gate' (default: dtrun's built-in ssh)"},
+          .help =
+              "log in with this program, such as 'ssh -J gate' (default: dtrun's built-in ssh)"},
          set_ssh_command},
         {{.names = "--accept-new-host-keys",
           .group = reaching,
           .in = {frontends, bench, doctor},
           .common = true,
-          .help = "trust hosts that known_hosts lacks, and add them; never a changed or revoked "
-                  "key (default: an error)"},
+          .help = "trust hosts that are not in known_hosts yet, and add them; a changed or revoked "
+                  "key is always refused (default: an error)"},
          set_true<&plan::Options::accept_new_host_keys>},
         {{.names = "--keep-warm",
           .metavar = "TIME",
           .group = reaching,
           .in = {frontends},
           .needs_agents = true,
-          .help = "stay logged in for later jobs of yours, until none has run for so long, such as "
-                  "90, 10m or 2h: `dtrun hold` (default: log out)"},
+          .help = "stay logged in for your later jobs until none has run for this long, such as "
+                  "90, 10m or 2h; see `dtrun hold` (default: log out)"},
          set_keep_warm},
         {{.names = "--no-warm",
           .group = reaching,
@@ -127,8 +128,7 @@ Rows<ParsedRun> reaching_flags() {
           .needs_agents = true,
           .excludes = "--keep-warm",
           .help =
-              "log in anew, also where `dtrun hold` or --keep-warm keeps a log-in (default: use "
-              "it)"},
+              "log in anew, even where `dtrun hold` or --keep-warm has a log-in (default: use it)"},
          set_no_warm},
         {{.names = "--network-interfaces --network-interface",
           .also = "-iface",
@@ -138,65 +138,64 @@ Rows<ParsedRun> reaching_flags() {
           .adds_up = true,
           .argparse = "--network-interfaces --network-interface",
           .help =
-              "use only these, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME "
-              "and HOROVOD_GLOO_IFACE; repeatable (default: whichever works)"},
+              "use only these interfaces, such as eth0,eth1; also sets NCCL_SOCKET_IFNAME, "
+              "GLOO_SOCKET_IFNAME and HOROVOD_GLOO_IFACE; repeatable (default: whichever works)"},
          add_interfaces},
         {{.names = "--connect-timeout",
           .metavar = "SECONDS",
           .group = reaching,
           .in = {join, frontends, bench, doctor},
-          .help = "for each host: look up, connect, log in, start the agent; fractions allowed "
-                  "(default: 10)"},
+          .help = "time for each host to be looked up, connected to and logged in to, and for its "
+                  "agent to start; fractions allowed (default: 10)"},
          set_seconds<&plan::Options::connect_timeout, 1>},
         {{.names = "--wait-for-hosts",
           .metavar = "SECONDS",
           .group = reaching,
           .in = {frontends, bench},
           .needs_agents = true,
-          .help = "try hosts that are not there yet, as machines that boot, again and again for so "
-                  "long from the start on; not those that refuse your key (default: 0)"},
+          .help = "keep trying hosts that are not up yet, such as machines that are booting, for "
+                  "this long after the start; not those that refuse your key (default: 0)"},
          set_seconds<&plan::Options::wait_for_hosts, 0>},
         {{.names = "--health-check",
           .metavar = "COMMAND",
           .group = reaching,
           .in = {join, frontends},
           .needs_agents = true,
-          .help =
-              "run on each host before it takes part, for 60 s at most: only hosts where it ends "
-              "with 0 do (default: none)"},
+          .help = "run COMMAND on each host first, for at most 60 s; only hosts where it exits 0 "
+                  "take part (default: none)"},
          set_text<&plan::Options::health_check>},
         {{.names = "--encrypt",
           .group = reaching,
           .in = {frontends, bench},
           .needs_agents = true,
-          .help =
-              "encrypt what dtrun sends between hosts, torch's store and dtrun's own collectives "
-              "too; not what programs send by NCCL, Gloo, MPI or themselves (default: "
-              "authenticated, but in the clear)"},
+          .help = "encrypt what dtrun sends between hosts, torch's store and dtrun's own "
+                  "collectives included, but not what programs send by NCCL, Gloo, MPI or "
+                  "themselves (default: authenticated, but in the clear)"},
          set_true<&plan::Options::encrypt>},
         {{.names = "--tree-threshold",
           .metavar = "HOSTS",
           .group = reaching,
           .in = {frontends, bench},
           .needs_agents = true,
-          .help = "with more hosts than this, some relay for others (default: 256)"},
+          .help = "with more hosts than this, some relay messages for others (default: 256)"},
          set_number<&plan::Options::tree_threshold, 2, kRanksMax>},
         {{.names = "--tree-login",
           .metavar = "auto|off|forward-agent",
           .group = reaching,
           .in = {frontends, bench},
           .needs_agents = true,
-          .help = "hosts that relay for others log in to these as well, by ssh and with keys that "
-                  "they have, or with those of your ssh-agent, which root of these hosts can use "
-                  "then until all hosts are there; only while this machine is busy with --fanout "
-                  "log-ins, and what they cannot reach it logs in to itself (default: auto)"},
+          .help = "whether relaying hosts also log in to the hosts they relay for, by ssh, with "
+                  "keys that lie there (auto) or those of your ssh-agent (forward-agent; root on "
+                  "these hosts can use it until all hosts are there). It happens only while this "
+                  "machine is busy with --fanout log-ins; what a relay cannot reach, this machine "
+                  "logs in to (default: auto)"},
          set_tree_login},
         {{.names = "--fanout",
           .metavar = "HOSTS",
           .group = reaching,
           .in = {frontends, bench},
           .needs_agents = true,
-          .help = "log in to so many hosts at once from here (default: 128)"},
+          .help = "how many hosts to log in to at once from this machine (default: 128)"},
          set_number<&plan::Options::fanout, 1, 4'096>},
         {{.names = "--start-timeout",
           .metavar = "SECONDS",
@@ -204,7 +203,7 @@ Rows<ParsedRun> reaching_flags() {
           .in = {join, frontends, bench},
           .needs_agents = true,
           .argparse = "--start-timeout",
-          .help = "until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
+          .help = "time until every rank runs (default: HOROVOD_START_TIMEOUT, else no limit but "
                   "--connect-timeout)"},
          set_seconds<&plan::Options::start_timeout, 1>},
     };

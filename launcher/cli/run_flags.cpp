@@ -62,8 +62,8 @@ Rows<ParsedRun> host_flags() {
           .common = true,
           .argparse = "--hostfile -hostfile",
           .excludes = "-H",
-          .help = "file with a host in each line, as `s1 slots=4`, `s1:4` or `s1`, or YAML; - is "
-                  "standard input"},
+          .help = "a file with one host per line, as `s1 slots=4`, `s1:4` or `s1`, or in YAML; - "
+                  "is standard input"},
          set_text<&plan::Options::hostfile>},
         {{.names = "--include",
           .metavar = "FILTER",
@@ -77,7 +77,7 @@ Rows<ParsedRun> host_flags() {
           .group = hosts,
           .in = {torchrun, bench, doctor},
           .excludes = "--include",
-          .help = "use all but these (default: none left out)"},
+          .help = "use all but these (default: leave out none)"},
          set_text<&plan::Options::exclude>},
         {{.names = "-N --ranks-per-host",
           .also =
@@ -86,14 +86,15 @@ Rows<ParsedRun> host_flags() {
           .group = hosts,
           .common = true,
           .twice = "srun's -N, a number of nodes, is what -H, --hostfile or the allocation say",
-          .help = "so many ranks on each host, not one for each slot"},
+          .help = "run N ranks on each host (default: one for each slot)"},
          set_ranks_per_host},
         {{.names = "--rankfile",
           .also = "-rankfile -rf",
           .metavar = "FILE",
           .group = hosts,
           .excludes = "-N --map-by --include --exclude",
-          .help = "file that says where each rank runs, in lines `rank 0=s1` (default: by slots)"},
+          .help = "a file that says where each rank runs, with lines such as `rank 0=s1` (default: "
+                  "by slots)"},
          set_text<&plan::Options::rankfile>},
         {{.names = "--oversubscribe",
           .also = "-oversubscribe --overcommit -O",
@@ -107,8 +108,8 @@ Rows<ParsedRun> host_flags() {
           .group = hosts,
           .in = {frontends},
           .common = true,
-          .help = "print which rank goes where with what, values of variables only with --verbose, "
-                  "and start nothing (default: start; --plan alone: text)"},
+          .help = "print which rank would run where, and start nothing; values of variables are "
+                  "shown only with --verbose (default: start; --plan alone: text)"},
          set_plan},
     };
 }
@@ -132,21 +133,22 @@ Rows<ParsedRun> ending_flags() {
           .in = {frontends},
           .needs_agents = true,
           .common = true,
-          .help = "end the job after so many seconds (default: none)"},
+          .help = "end the job after this many seconds (default: no limit)"},
          set_seconds<&plan::Options::time_limit, 1>},
         {{.names = "--grace",
           .metavar = "SECONDS",
           .group = ending,
           .in = {join, frontends, bench},
           .needs_agents = true,
-          .help = "between SIGTERM and SIGKILL when the job ends; fractions allowed (default: 5)"},
+          .help =
+              "time between SIGTERM and SIGKILL when the job ends; fractions allowed (default: 5)"},
          set_seconds<&plan::Options::grace, 0>},
         {{.names = "--heartbeat-timeout",
           .metavar = "SECONDS",
           .group = ending,
           .in = {join, frontends, bench},
           .needs_agents = true,
-          .help = "a host that is silent for so long is lost; at least 1, fractions allowed "
+          .help = "a host that is silent for this long is lost; at least 1, fractions allowed "
                   "(default: 3)"},
          set_seconds<&plan::Options::heartbeat_timeout, 1'000>},
         {{.names = "--max-restarts",
@@ -155,48 +157,48 @@ Rows<ParsedRun> ending_flags() {
           .in = {join, deepspeed},
           .needs_agents = true,
           .common = true,
-          .help = "when a rank fails, end all and start them again, up to N times (default: 0)"},
+          .help =
+              "when a rank fails, end all ranks and start them again, up to N times (default: 0)"},
          set_number<&plan::Options::max_restarts, 0, kRestartsMax>},
         {{.names = "--restart-delay",
           .metavar = "SECONDS",
           .group = ending,
           .in = {frontends},
           .needs_agents = true,
-          .help = "wait so long before ranks start again (default: 0; up to 5 where they fail at "
-                  "once again and again)"},
+          .help = "wait this long before ranks start again (default: 0; up to 5 if they keep "
+                  "failing at once)"},
          set_seconds<&plan::Options::restart_delay, 0>},
         {{.names = "--min-uptime",
           .metavar = "SECONDS",
           .group = ending,
           .in = {frontends},
           .needs_agents = true,
-          .help = "a rank that fails sooner after its start ends the job, whatever --max-restarts "
-                  "says (default: 0)"},
+          .help = "a rank that fails sooner than this after its start ends the job, whatever "
+                  "--max-restarts says (default: 0)"},
          set_seconds<&plan::Options::min_uptime, 0>},
         {{.names = "--init-timeout",
           .metavar = "SECONDS",
           .group = ending,
           .in = {frontends},
           .needs_agents = true,
-          .help = "how long ranks may wait for others in the stores of their frameworks (default: "
-                  "as long as the frameworks do)"},
+          .help = "how long ranks may wait for each other in the stores of their frameworks "
+                  "(default: as long as the framework does)"},
          set_seconds<&plan::Options::init_timeout, 1>},
         {{.names = "--on-hang",
           .metavar = "report|kill",
           .group = ending,
           .in = {join, frontends},
           .needs_agents = true,
-          .help =
-              "what becomes of a rank that is in a section of its program (dtrun_section()) for "
-              "longer than that may take: it is named, or killed, so that it counts as failed "
-              "(default: report)"},
+          .help = "what to do with a rank that spends longer in a section of its program "
+                  "(dtrun_section()) than that section allows: name it, or kill it so that it "
+                  "counts as failed (default: report)"},
          set_on_hang},
         {{.names = "--keep-going",
           .also = "--enable-recovery -enable-recovery -disable-auto-cleanup --continuous",
           .group = ending,
           .in = {frontends},
           .needs_agents = true,
-          .help = "a rank that fails does not end the others (default: it does)"},
+          .help = "let the other ranks go on when one fails (default: end them)"},
          set_true<&plan::Options::keep_going>},
         {{.names = "--on-rank-failure",
           .metavar = "end|elastic|continue",
@@ -204,9 +206,9 @@ Rows<ParsedRun> ending_flags() {
           .in = {torchrun},
           .needs_agents = true,
           .help =
-              "what a failed rank or a lost host means for the others: they are ended; they go "
-              "on as --min-np says; or they are left alone, as the program recovers by itself, "
-              "and the job succeeds if --min-np ranks do (default: end, with --min-np elastic)"},
+              "what a failed rank or a lost host means for the other ranks: end them; go on as "
+              "--min-np says; or leave them alone, since the program recovers by itself, and call "
+              "the job a success if --min-np ranks succeed (default: end, with --min-np elastic)"},
          set_on_failure},
     };
 }
@@ -232,14 +234,14 @@ Rows<ParsedRun> other_flags() {
           .metavar = "NAME",
           .group = other,
           .in = {join, frontends},
-          .help = "take the options of this profile of ~/.config/dtrun/config.yaml; `dtrun config` "
-                  "shows what is set where (default: DTRUN_PROFILE, else none)"},
+          .help = "use this profile of ~/.config/dtrun/config.yaml; `dtrun config` shows what is "
+                  "set where (default: DTRUN_PROFILE, else none)"},
          nothing},
         {{.names = "--check-build -cb",
           .group = other,
           .argparse = "--check-build",
           .help =
-              "the frameworks, controllers and operations that are here, as horovodrun tells them"},
+              "show which frameworks, controllers and operations there are, as horovodrun does"},
          ask<Ask::check_build>},
     };
 }
