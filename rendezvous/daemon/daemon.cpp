@@ -13,7 +13,9 @@
 #include "rendezvous/wire/member_messages.h"
 #include "rendezvous/wire/rank_messages.h"
 
+#include <sys/eventfd.h>
 #include <csignal>
+#include <tuple>
 
 namespace dtrun {
 namespace {
@@ -31,6 +33,7 @@ constexpr std::chrono::seconds kGiveBackPause{10};
 Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
     : executor_(executor),
       options_(std::move(options)),
+      durable_(executor),
       detector_(executor, options_.heartbeat_timeout),
       timer_(executor),
       released_(executor, Timer::time_point::max()),
@@ -60,7 +63,9 @@ Result<void> Daemon::restore() {
     auto db = StateDb::open(options_.state_directory);
     if (!db) return fail(db.error(), "--state");
     db_ = std::move(*db);
-    db_->notify([this] { asio::post(executor_, [this] { release(); }); });
+    durable_.assign(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    heart_.spawn(release_when_durable());
+    db_->notify([bell = durable_.native_handle()] { (void)::eventfd_write(bell, 1); });
     const Deadline now = Clock::now();
     for (const SavedJob& record : db_->jobs()) {
         const ServedJob& job =
@@ -307,6 +312,18 @@ void Daemon::release() {
         at = peer.held.empty() ? holding_.erase(at) : std::next(at);
     }
     released_.cancel();
+}
+
+/// The disk's thread rings, and does not post(): that holds the loop's own lock while it wakes the loop, which
+/// then goes to sleep again for that lock.
+asio::awaitable<void> Daemon::release_when_durable() {
+    eventfd_t times = 0;
+    const auto buffer = asio::buffer(&times, sizeof times);
+    boost::system::error_code stopped;
+    while (!stopped) {
+        std::tie(stopped, std::ignore) = co_await durable_.async_read_some(buffer, use_tuple);
+        release();
+    }
 }
 
 void Daemon::hold(PeerId id, Held frame) {

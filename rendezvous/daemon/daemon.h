@@ -101,6 +101,7 @@ private:
     void to_root(FrameType type, std::string_view payload) override;
     void hold(PeerId peer, Held frame);
     void release();
+    asio::awaitable<void> release_when_durable();
     void send(Peer& peer, FrameType type, std::string_view payload,
               const SharedBytes& rest = nullptr);
 
@@ -128,6 +129,8 @@ private:
 
     asio::any_io_executor executor_;
     DaemonOptions options_;
+    /// An eventfd, by which the disk's thread says that more is durable. It outlives `db_`.
+    asio::posix::stream_descriptor durable_;
     std::unique_ptr<StateDb> db_;
     std::unique_ptr<Server> server_;
     JobTable jobs_;
