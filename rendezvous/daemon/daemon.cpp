@@ -52,6 +52,7 @@ Daemon::Daemon(asio::any_io_executor executor, DaemonOptions options)
 }
 
 void Daemon::start() {
+    if (db_) heart_.spawn(release_when_durable());
     heart_.spawn(detector_.run([this] {
         beat();
         return Pace::alert;
@@ -64,7 +65,6 @@ Result<void> Daemon::restore() {
     if (!db) return fail(db.error(), "--state");
     db_ = std::move(*db);
     durable_.assign(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    heart_.spawn(release_when_durable());
     db_->notify([bell = durable_.native_handle()] { (void)::eventfd_write(bell, 1); });
     const Deadline now = Clock::now();
     for (const SavedJob& record : db_->jobs()) {
