@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -371,6 +372,38 @@ def meshes(rank, size):
     (alone(torch.cat(everybodys)).sum() / size).backward()
     for parameter, expected in zip(model.parameters(), alone.parameters()):
         check(torch.allclose(parameter.grad.full_tensor(), expected.grad, atol=1e-5))
+    checkpoints(rank, size)
+    pipelines(rank, size)
+
+
+def checkpoints(rank, size):
+    """What ranks have saved together, each its part, is read by them in other parts."""
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(12.0 * size).reshape(3 * size, 4)
+    with tempfile.TemporaryDirectory() as own:
+        folder = [own]
+        dist.broadcast_object_list(folder)
+        checkpoint.save({"parts": distribute_tensor(whole, mesh, [Shard(0)]), "step": 7}, checkpoint_id=folder[0])
+        read = {"parts": distribute_tensor(torch.zeros_like(whole), mesh, [Shard(1)]), "step": 0}
+        checkpoint.load(read, checkpoint_id=folder[0])
+        check(same(read["parts"].full_tensor(), whole) and read["step"] == 7)
+        dist.barrier()
+
+
+def pipelines(rank, size):
+    """A layer on each rank: what goes forward and back between them, in turn, gives the gradients of one process."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    torch.manual_seed(5)
+    alone = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(size)))
+    layer, samples, wanted = copy.deepcopy(alone[rank]), torch.rand(4 * size, 6), torch.rand(4 * size, 6)
+    loss = torch.nn.functional.mse_loss
+    schedule = Schedule1F1B(PipelineStage(layer, rank, size, torch.device("cpu")), 2 * size, loss_fn=loss)
+    schedule.step(*[samples] if rank == 0 else [], **{"target": wanted} if rank == size - 1 else {})
+    loss(alone(samples), wanted).backward()
+    check(torch.allclose(layer.weight.grad, alone[rank].weight.grad, atol=1e-6))
 
 
 def works(rank, size):

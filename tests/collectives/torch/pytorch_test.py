@@ -1,10 +1,12 @@
 """PyTorch's own distributed tests with the backend dtrun in place of gloo:
 
-    pytorch_test.py DTRUN PYTHON                       what pytorch_cases.txt names, which is in torch itself
-    pytorch_test.py DTRUN PYTHON FOLDER [PATTERN...]   files below FOLDER, which is PyTorch's test/distributed
+    pytorch_test.py DTRUN PYTHON
+        what pytorch_cases.txt names, which is in torch itself
+    pytorch_test.py DTRUN PYTHON [--ranks NUMBER] [--limit SECONDS] FOLDER [PATTERN...]
+        files below FOLDER, which is PyTorch's test/distributed, and distributed_test, which is in torch
 
-The latter prints a table: what gloo passes is what dtrun is asked to. The ranks of a case meet by a daemon that this
-starts; see pytorch_cases.py.
+The latter prints a table: what gloo passes is what dtrun is asked to. Cases that make no group, or skip themselves, are
+not in it. The ranks of a case meet by a daemon that this starts; see pytorch_cases.py.
 """
 
 import contextlib
@@ -40,15 +42,17 @@ def daemon(folder):
 
 
 def run(backend, module, meet, *options):
-    """:return: names by outcome"""
-    done = subprocess.run([PYTHON, f"{HERE}/pytorch_cases.py", backend, *options, module], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
-                          env=dict(os.environ, OMP_NUM_THREADS="1", HOROVOD_STALL_CHECK_DISABLE="1", **meet))
-    outcomes = {"ok": [], "FAILED": [], "skipped": []}
-    for outcome, name, _ in (line.split() for line in done.stdout.splitlines()):
-        outcomes[outcome].append(name)
-    if outcomes["FAILED"] or done.returncode != 0:
-        print(done.stderr[-20000:], file=sys.stderr, flush=True)
+    """:return: names by outcome. They are told on standard error as they come, and what was said of those that failed"""
+    outcomes = {"ok": [], "FAILED": [], "skipped": [], "alone": []}
+    environment = dict(os.environ, OMP_NUM_THREADS="1", HOROVOD_STALL_CHECK_DISABLE="1", **meet)
+    with subprocess.Popen([PYTHON, f"{HERE}/pytorch_cases.py", backend, *options, module], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, text=True, env=environment) as cases:
+        for line in cases.stdout:
+            print(f"{backend} {line}", end="", file=sys.stderr, flush=True)
+            outcome, name, _ = line.split()
+            outcomes[outcome].append(name)
+    if cases.returncode != 0:
+        outcomes["FAILED"].append("the file itself")
     return outcomes
 
 
@@ -62,24 +66,32 @@ def chosen(meet):
         sys.exit("failed, skipped or not there: " + ", ".join(sorted(missing)))
 
 
-def table(meet, folder, patterns):
+def table(meet, folder, patterns, options):
     modules = sorted({path for pattern in patterns for path in glob.glob(f"{folder}/{pattern}", recursive=True)})
-    print("| file | gloo | dtrun | not |\n|---|---|---|---|", flush=True)
-    for module in ["distributed_test", *modules]:
-        options = () if module == "distributed_test" else ("--on-cpu",)
-        passed = run("gloo", module, meet, *options)["ok"]
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
-            file.write("\n".join(passed) or "none")
-            file.flush()
-            outcomes = run("dtrun", module, meet, *options, "--only", file.name)
-        print(f"| {os.path.relpath(module, folder) if options else module} | {len(passed)} | {len(outcomes['ok'])} | "
-              f"{', '.join(sorted(set(passed).difference(outcomes['ok'])))} |", flush=True)
+    if "distributed_test" in patterns:
+        modules.insert(0, "distributed_test")
+    print("| file | cases | gloo | dtrun | not |\n|---|---|---|---|---|", flush=True)
+    for module in modules:
+        is_file = module != "distributed_test"
+        given = [*options, *(("--on-cpu",) if is_file else ())]
+        with_gloo = run("gloo", module, meet, *given)
+        passed = with_gloo["ok"]
+        outcomes = {"ok": []}
+        if passed:
+            with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
+                file.write("\n".join(passed))
+                file.flush()
+                outcomes = run("dtrun", module, meet, *given, "--only", file.name)
+        print(f"| {os.path.relpath(module, folder) if is_file else module} | {len(passed) + len(with_gloo['FAILED'])} | "
+              f"{len(passed)} | {len(outcomes['ok'])} | {', '.join(sorted(set(passed).difference(outcomes['ok'])))} |",
+              flush=True)
 
 
 if subprocess.run([PYTHON, "-c", "import torch, expecttest"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
     skip(f"{PYTHON} has no torch, or no expecttest, which torch's tests need")
 with tempfile.TemporaryDirectory() as scratch, daemon(scratch) as where:
     if WANTED:
-        table(where, WANTED[0], WANTED[1:] or ["**/test_*.py"])
+        first = next(place for place in range(0, len(WANTED), 2) if not WANTED[place].startswith("--"))
+        table(where, WANTED[first], WANTED[first + 1:] or ["distributed_test", "**/test_*.py"], WANTED[:first])
     else:
         chosen(where)
