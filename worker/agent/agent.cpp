@@ -355,7 +355,7 @@ Welcome Agent::describe_place(const RankSlot& slot, const Assign& world) const {
 Pace Agent::beat() {
     const bool is_asked = std::exchange(is_asked_, false);
     const bool watches_head = !config_.head_is_here;
-    load_.sample(Clock::now());
+    if (watches_head) load_.sample(Clock::now());
     if (is_asked || watches_head) say_alive();
     const bool is_any_late =
         connections_->beat(*detector_) || (watches_head && detector_->is_late(*link_));
