@@ -56,13 +56,13 @@ check launcher/output launcher/plan hostfiles rendezvous base
 check launcher/mpirun launcher/plan launcher/output base
 check launcher/discovery launcher/transport hostfiles 'base/*' base/loop
 check launcher/control rendezvous base
-check launcher/watch launcher/plan launcher/transport launcher/output hostfiles/nodelist.h base
+check launcher/watch launcher/plan launcher/transport launcher/output hostfiles/nodelist.h hostfiles/hosts_alike.h base
 check launcher/history launcher/watch launcher/output launcher/control launcher/plan hostfiles rendezvous/wire base
 check launcher/report launcher/output launcher/plan contracts hostfiles rendezvous/wire base
 check launcher/inspect launcher/plan hostfiles/nodelist.h rendezvous/wire base
 check launcher/head launcher/warm launcher/report launcher/inspect launcher/history launcher/watch launcher/control launcher/plan launcher/transport launcher/output launcher/discovery contracts hostfiles rendezvous base
 check launcher/warm launcher/control launcher/transport hostfiles rendezvous base
-check launcher/holder launcher/head launcher/warm launcher/control launcher/plan launcher/transport hostfiles/nodelist.h rendezvous base
+check launcher/holder launcher/head launcher/warm launcher/control launcher/plan launcher/transport hostfiles/nodelist.h hostfiles/hosts_alike.h rendezvous base
 check launcher/doctor launcher/head launcher/plan launcher/transport hostfiles rendezvous base
 check launcher/cli launcher/plan launcher/output launcher/watch contracts hostfiles worker/binding/cpu_list.h base
 check launcher/frontends launcher/cli launcher/plan launcher/output worker/binding/cpu_list.h base
