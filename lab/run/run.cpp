@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/suggest.h"
+#include "base/terminal.h"
 #include "base/text_layout.h"
 #include "lab/child.h"
 #include "lab/names.h"
@@ -166,7 +167,8 @@ private:
     }
 
     void progress(const LabRun& run) {
-        if (::isatty(STDERR_FILENO) == 0 || options_.verbosity == log::Level::quiet) return;
+        const bool has_line = ::isatty(STDERR_FILENO) == 1 && !is_terminal_dumb();
+        if (!has_line || options_.verbosity == log::Level::quiet) return;
         static_cast<void>(write_all(STDERR_FILENO, "\r\x1b[K" + progress_text(run)));
         has_progress_ = true;
     }

@@ -4,6 +4,7 @@
 #include "base/loop/deadline.h"
 #include "base/loop/task_group.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "base/text_layout.h"
 #include "launcher/cli/command.h"
 #include "launcher/commands/ask_job.h"
@@ -18,7 +19,6 @@
 #include <unistd.h>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,13 +55,9 @@ public:
     static watch::TopShape shape() {
         winsize size{};
         const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
-        const char* const no_color = std::getenv("NO_COLOR");
-        const char* const kind = std::getenv("TERM");
-        const bool has_colors = (no_color == nullptr || *no_color == '\0') &&
-                                (kind == nullptr || std::string_view(kind) != "dumb");
         return {.rows = known ? size.ws_row : 24u,
                 .columns = known ? size.ws_col : 80u,
-                .color = has_colors};
+                .color = color_wish() != ColorWish::never};
     }
 
 private:
@@ -274,7 +270,8 @@ private:
 }  // namespace
 
 int show_top(asio::io_context& io, control::JobSocket job, const TopCommand& command) {
-    const bool is_live = ::isatty(STDOUT_FILENO) == 1 && !command.once && !command.json;
+    const bool has_screen = ::isatty(STDOUT_FILENO) == 1 && !is_terminal_dumb();
+    const bool is_live = has_screen && !command.once && !command.json;
     if (is_live) {
         TopRun top(io, job, command);
         return run_to_end(io, top.run());

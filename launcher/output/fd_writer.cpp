@@ -62,7 +62,7 @@ void FdWriter::choose_mode() {
 }
 
 void FdWriter::set_status(std::string_view text) {
-    if (!terminal_) return;
+    if (!has_status()) return;
     {
         const std::lock_guard lock(mutex_);
         status_ = text;
@@ -137,7 +137,7 @@ void FdWriter::erase_status() {
 }
 
 void FdWriter::draw_status() {
-    if (!terminal_ || !at_line_start_ || queue().closed()) return;
+    if (!has_status() || !at_line_start_ || queue().closed()) return;
     std::string wanted;
     {
         const std::lock_guard lock(mutex_);

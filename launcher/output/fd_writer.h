@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "base/terminal.h"
 #include "base/text_layout.h"
 #include "launcher/output/sink.h"
 
@@ -20,9 +21,10 @@ class FdWriter final : public Sink {
 public:
     FdWriter(int fd, std::string name, BufferQueue::Options options, WrittenFunction written);
 
-    /// One line kept below everything else on a terminal, cut to its width; elsewhere nothing
-    /// happens.
+    /// One line kept below everything else on a terminal, cut to its width; elsewhere, and where the terminal has no way
+    /// to erase it, nothing happens.
     void set_status(std::string_view text);
+    bool has_status() const { return terminal_ && can_erase_; }
     bool is_terminal() const { return terminal_; }
     std::size_t columns() const { return terminal_columns(inherited_); }
 
@@ -53,6 +55,7 @@ private:
     Mode mode_ = Mode::blocking;
     std::size_t piece_bytes_ = 0;  // with Mode::pieces
     bool terminal_ = false;
+    const bool can_erase_ = !is_terminal_dumb();
     Fd interrupt_;  // readable once stop() was called
 
     std::string status_;  // guarded by mutex_

@@ -85,7 +85,8 @@ public:
     /// One line without '\n' kept below everything else while standard error is a terminal, cut to
     /// its width; empty removes it. Nothing happens elsewhere.
     virtual void set_status(std::string_view text) = 0;
-    virtual bool has_terminal() const = 0;  ///< standard error is one, so set_status() shows
+    virtual bool has_status()
+        const = 0;  ///< standard error is a terminal on which set_status() shows
 
     /// Credits for bytes written since the last call; valid until the next. Formats waiting bytes.
     virtual std::span<const OutputCredit> collect() = 0;

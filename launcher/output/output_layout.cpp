@@ -1,6 +1,7 @@
 #include "launcher/output/output_layout.h"
 
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/text_layout.h"
 #include "launcher/output/path_pattern.h"
 #include "launcher/output/rank_files.h"
@@ -10,7 +11,6 @@
 #include <sys/stat.h>
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -182,14 +182,12 @@ bool is_shown(const plan::Options& asked, int rank) {
            !asked.quiet_ranks.contains(rank);
 }
 
-/// The terminal's own wish goes before what dtrun does by itself.
+/// The environment's wish goes before what dtrun does by itself.
 Color colors(Color asked) {
     if (asked != Color::on_terminals) return asked;
-    const char* const no_color = std::getenv("NO_COLOR");
-    const char* const terminal = std::getenv("TERM");
-    const bool plain = (no_color != nullptr && *no_color != '\0') ||
-                       (terminal != nullptr && std::string_view(terminal) == "dumb");
-    return plain ? Color::never : Color::on_terminals;
+    const ColorWish wish = color_wish();
+    if (wish == ColorWish::always) return Color::always;
+    return wish == ColorWish::never || is_terminal_dumb() ? Color::never : Color::on_terminals;
 }
 
 /// The rank that has the user's terminal is alone there: two that write to one screen are of no use.

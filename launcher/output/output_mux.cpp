@@ -177,15 +177,15 @@ void OutputMux::message(std::string_view whole_lines) {
 
 void OutputMux::message_to_terminal(std::string_view whole_lines, std::string_view elsewhere) {
     if (impl_->log) impl_->log->message(elsewhere);
-    impl_->say(has_terminal() ? whole_lines : elsewhere);
+    impl_->say(impl_->console_of[1]->writer->is_terminal() ? whole_lines : elsewhere);
 }
 
 void OutputMux::set_status(std::string_view text) {
     impl_->console_of[1]->writer->set_status(text);
 }
 
-bool OutputMux::has_terminal() const {
-    return impl_->console_of[1]->writer->is_terminal();
+bool OutputMux::has_status() const {
+    return impl_->console_of[1]->writer->has_status();
 }
 
 std::span<const OutputCredit> OutputMux::collect() {

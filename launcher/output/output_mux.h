@@ -94,7 +94,7 @@ public:
     void report(const Ending& ending) override;
     bool is_on_screen(plan::SlotId rank, std::size_t lines) const override;
     void set_status(std::string_view text) override;
-    bool has_terminal() const override;
+    bool has_status() const override;
     std::span<const OutputCredit> collect() override;
     std::optional<Clock::time_point> due() const override;
     bool idle() const override;

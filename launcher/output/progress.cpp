@@ -48,7 +48,7 @@ void Progress::host_failed(HostId host) {
 }
 
 void Progress::tick() {
-    const bool terminal = output_.has_terminal();
+    const bool terminal = output_.has_status();
     const auto plain = is_told_ ? kPlainInterval : kPlainFirst;
     timer_.expires_after(terminal ? kTerminalInterval : plain);
     timer_.async_wait([this, terminal](boost::system::error_code error) {

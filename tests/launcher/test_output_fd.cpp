@@ -119,7 +119,9 @@ struct Terminal {
     Fd screen;
     Fd device;
 
-    explicit Terminal(unsigned short columns) : screen(::posix_openpt(O_RDWR | O_NOCTTY)) {
+    explicit Terminal(unsigned short columns, const char* kind = "xterm")
+        : screen(::posix_openpt(O_RDWR | O_NOCTTY)) {
+        ::setenv("TERM", kind, 1);
         REQUIRE(::grantpt(screen.get()) == 0);
         REQUIRE(::unlockpt(screen.get()) == 0);
         device.reset(::open(::ptsname(screen.get()), O_RDWR | O_NOCTTY));
@@ -324,6 +326,16 @@ TEST_CASE("The status line is cut to the terminal's width and erased at the end"
     CHECK(terminal.read_until("\xa4") == "\r\x1b[K12345\xc3\xa4");
     writer.stop(std::chrono::minutes(1));
     CHECK(terminal.read_until("\x1b[K") == "\r\x1b[K");
+}
+
+TEST_CASE("A terminal on which nothing can be erased has no status line", "[output]") {
+    const Terminal terminal(40, GENERATE("dumb", ""));
+    WriterUser writer(terminal.device.get());
+    CHECK(writer->is_terminal());
+    CHECK_FALSE(writer->has_status());
+    writer->set_status("2 of 4 hosts");
+    writer.write("a line\n");
+    CHECK(terminal.read_until("line\n") == "a line\n");
 }
 
 TEST_CASE("There is no status line on anything but a terminal", "[output]") {

@@ -61,7 +61,7 @@ public:
         if (text_.size() > text_max_) text_.erase(0, text_.size() - text_max_ / 2);
     }
     void set_status(std::string_view) override {}
-    bool has_terminal() const override { return false; }
+    bool has_status() const override { return false; }
     std::span<const output::OutputCredit> collect() override {
         collected_ = std::exchange(left_, {});
         return collected_;

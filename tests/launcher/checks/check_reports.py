@@ -15,7 +15,8 @@ LIMIT_S = 60
 PYTHON = "/usr/bin/python3"
 # Everybody has printed his traceback before the first one ends.
 FAILS = "import atexit, time\natexit.register(time.sleep, 1.5)\nimport nosuch\n"
-ENV = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+OF_COLORS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM")
+ENV = {name: value for name, value in os.environ.items() if name not in OF_COLORS}
 
 
 def elsewhere(*words, **env):
@@ -50,6 +51,8 @@ def check_elsewhere():
     assert code == 3 and err.startswith("no end\ndtrun: rank 0 "), err
     code, err = elsewhere("-np", "2", "--color", "always", "sh", "-c", "exit 3")
     assert re.match(r"\x1b\[1;31mdtrun: rank \d on [^\n]*\x1b\[0m\n  it wrote nothing", err), err
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        assert elsewhere("-np", "2", "sh", "-c", "exit 3", **{name: "1"})[1].startswith("\x1b[1;31mdtrun: rank "), name
 
 
 def check_folded(lines, ranks):
@@ -80,7 +83,7 @@ def check_terminal():
     assert plain[begin + 1] == "  last line of its standard error, which stands above:" or \
         plain[begin + 1].startswith("  last 3 lines"), plain
     assert any(line.startswith("  hint: ") for line in plain[begin:]), plain
-    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+    for env in ({"NO_COLOR": "1"}, {"CLICOLOR": "0"}, {"TERM": "dumb"}, {"TERM": ""}):
         _, screen = on_terminal("-np", "2", "sh", "-c", "echo out; sleep 0.2; exit 3", **env)
         begin = next(i for i, line in enumerate(screen) if line.startswith("dtrun: rank "))
         assert screen[begin - 1] == "" and screen[begin - 2].endswith("out"), screen
