@@ -1,5 +1,6 @@
 #include "base/fd.h"
 #include "tests/support/catch.h"
+#include "tests/support/skip.h"
 #include "tests/support/temp_dir.h"
 #include "worker/ranks/agent_directories.h"
 #include "worker/ranks/process_tree.h"
@@ -8,18 +9,22 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -325,6 +330,30 @@ TEST_CASE("what jobs need for long is not where logind deletes it when its user 
     CHECK(clean_directories("feedbeef", 1) == 2);
     remove_directory(made);
     remove_directory(shared);
+}
+
+TEST_CASE("a directory for files is not made where none can be written", "[process_tree]") {
+    const TempDir full, roomy;
+    const int status = in_subreaper([&] {
+        if (::unshare(CLONE_NEWNS) != 0) return 77;
+        if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            ::mount("tmpfs", full.path().c_str(), "tmpfs", 0, "size=4k") != 0 ||
+            !create_file(full.path() + "/page", std::string(4096, '.')))
+            return 2;
+        const std::array parents{full.path().c_str(), roomy.path().c_str()};
+        const auto files = make_directory("dtrun-test-", parents);
+        const auto names = make_directory("dtrun-test-", parents, DirectoryUse::names);
+        const auto none = make_directory("dtrun-test-", {full.path().c_str(), "/nosuch"});
+        const auto left = std::filesystem::directory_iterator(full.path());
+        return files && files->starts_with(roomy.path()) && names &&
+                       names->starts_with(full.path()) && !none &&
+                       none.error().message.contains("No space left on device and /nosuch/") &&
+                       std::distance(begin(left), end(left)) == 2
+                   ? 0
+                   : 1;
+    });
+    if (status == 77) return skip_case("only root can mount file systems");
+    CHECK(status == 0);
 }
 
 TEST_CASE("an agent holds its directories until it removes them", "[process_tree]") {

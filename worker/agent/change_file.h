@@ -10,8 +10,6 @@ namespace dtrun::agent {
 /// The file that DTRUN_CHANGE_FILE names, for programs in any language. It is there while a change of hosts is
 /// known that has not happened, with one line in it: generation, reason, and until when the ranks may go on,
 /// as Unix time in seconds, or 0.
-///
-/// It lies in memory where there is such a file system, so that writing it keeps nobody waiting.
 class ChangeFile final : public ranks::RankService {
 public:
     /// \param directory_prefix  of the directory that it makes for itself; empty: there is no file

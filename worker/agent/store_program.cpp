@@ -101,7 +101,8 @@ Result<asking::StoreServer> own_agent() {
 Result<std::string> make_store_program(const std::string& prefix) {
     const auto own = own_program();
     if (!own) return own;
-    auto folder = ranks::make_directory(prefix);
+    auto folder =
+        ranks::make_directory(prefix, ranks::kDirectoryParents, ranks::DirectoryUse::names);
     if (!folder) return folder;
     const std::string link = fmt::format("{}/{}", *folder, kStoreProgram);
     if (::symlink(own->c_str(), link.c_str()) != 0)

@@ -3,6 +3,7 @@
 #include "base/crypto.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "base/strings.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -17,12 +18,14 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace dtrun::ranks {
 
 namespace {
 
 constexpr int kTriesMax = 16;
+constexpr std::size_t kTriedBytes = 4096;  // a page, and a block of most file systems
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 /// Whether the name is still that of what is open.
@@ -44,15 +47,27 @@ Fd hold(const std::string& path) {
     return directory;
 }
 
+struct HeldDirectory {
+    std::string path;
+    Fd held;
+};
+
 /// As mkdtemp(). Between its making and its holding a directory may be swept.
-/// \return the path, and what holds it; an empty path: it cannot be made
-std::pair<std::string, Fd> make_held(const std::string& form) {
+Result<HeldDirectory> make_held(const std::string& form) {
     for (int i = 0; i < kTriesMax; ++i) {
         std::string path = form;
-        if (::mkdtemp(path.data()) == nullptr) return {};
-        if (Fd held = hold(path)) return {std::move(path), std::move(held)};
+        if (::mkdtemp(path.data()) == nullptr)
+            return fail(Errc::internal, "{}: {}", form, std::strerror(errno));
+        if (Fd held = hold(path)) return HeldDirectory{std::move(path), std::move(held)};
     }
-    return {};
+    return fail(Errc::internal, "{}: removed as soon as it is made", form);
+}
+
+Result<void> try_to_write(const std::string& directory) {
+    const std::string file = directory + "/try";
+    const auto done = create_file(file, std::string(kTriedBytes, '.'));
+    ::unlink(file.c_str());
+    return done;
 }
 
 bool is_ours(const Fd& directory) {
@@ -92,15 +107,21 @@ void AgentDirectories::clean() noexcept {
 }
 
 Result<std::string> make_directory(const std::string& prefix,
-                                   const std::array<const char*, 2>& parents) {
+                                   const std::array<const char*, 2>& parents, DirectoryUse use) {
+    std::vector<std::string> reasons;
     for (const char* const parent : parents) {
-        auto [path, held] = make_held(fmt::format("{}/{}XXXXXX", parent, prefix));
-        if (path.empty()) continue;
-        agent_directories().add(path, std::move(held));
-        return path;
+        auto made = make_held(fmt::format("{}/{}XXXXXX", parent, prefix));
+        Result<void> done;
+        if (!made) done = std::unexpected(made.error());
+        if (made && use == DirectoryUse::files) done = try_to_write(made->path);
+        if (done) {
+            agent_directories().add(made->path, std::move(made->held));
+            return std::move(made->path);
+        }
+        if (made) ::rmdir(made->path.c_str());
+        reasons.push_back(done.error().message);
     }
-    return fail(Errc::internal, "no directory in {} or {}: {}", parents[0], parents[1],
-                std::strerror(errno));
+    return fail(Errc::internal, "no directory: {}", join_names(reasons));
 }
 
 void remove_directory(const std::string& directory) {

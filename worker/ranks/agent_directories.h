@@ -36,13 +36,18 @@ inline constexpr std::array kDirectoryParents{"/tmp", "/dev/shm"};
 /// Of ranks that share memory there.
 inline constexpr std::array kMemoryParents{"/dev/shm", "/tmp"};
 
+/// What a directory is for: links and sockets, for which a file system that is full may well have room, or files.
+enum class DirectoryUse : std::uint8_t { names, files };
+
 /// Makes one, for this user alone, and holds it: as long as this process lives nobody sweeps it, nor does systemd-tmpfiles.
+/// One that is for files is made where some can be written.
 /// \param prefix   as directory_prefix() makes it
 /// \param parents  in which it may be, the preferred one first. /dev/shm is none for what is needed for long: logind
 ///                 (RemoveIPC) deletes what its users have there when they have logged out, while batch jobs of theirs run
 /// Errc: internal
 Result<std::string> make_directory(const std::string& prefix,
-                                   const std::array<const char*, 2>& parents = kDirectoryParents);
+                                   const std::array<const char*, 2>& parents = kDirectoryParents,
+                                   DirectoryUse use = DirectoryUse::files);
 /// Deletes it with everything inside.
 void remove_directory(const std::string& directory);
 
