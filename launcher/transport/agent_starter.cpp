@@ -216,7 +216,7 @@ asio::awaitable<Error> failure_to_start(Channel& channel, std::string last_said)
     const bool spoke = !last_said.empty() || ending.find(": ") != std::string::npos;
     if (!last_said.empty()) last_said = ": " + cut(last_said);
     Error error{Errc::internal, fmt::format("the agent did not start: {}{}", ending, last_said)};
-    if (!spoke)
+    if (!spoke && !channel.is_here())
         error.message += fmt::format(
             "; the login shell has ended before: look for exit, set -e or a command that fails in "
             "its start-up files there ({})",
@@ -245,15 +245,15 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
             co_return std::unexpected(std::move(why));
         }
         const bool is_mute = last_said.empty() && copy == nullptr;
-        if (!line && is_mute && line.error().code == Errc::timed_out)
+        if (!line && is_mute && !channel.is_here() && line.error().code == Errc::timed_out)
             co_return fail(line.error(),
                            "{} (not a word of its login shell, which may wait in its start-up "
                            "files there, or have become another shell in them: {})",
                            doing, kStartUpFiles);
         if (!line && last_said.empty()) co_return fail(line.error(), "{}", doing);
         if (!line)
-            co_return fail(line.error(), "{} (its login shell has said: {})", doing,
-                           cut(last_said));
+            co_return fail(line.error(), "{} ({} has said: {})", doing,
+                           channel.is_here() ? "it" : "its login shell", cut(last_said));
         const std::string_view said = said_by_agent(*line);
         // Also in place of kAgentSend: another job may have stored the agent after the host had looked.
         if (said.starts_with(kAgentReady)) {

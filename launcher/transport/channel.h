@@ -49,6 +49,8 @@ public:
     /// Whether nothing of it runs on this machine any more. Until then a closed one is best kept: a child
     /// that nobody waits for stays in the table of processes.
     virtual bool has_ended() const { return true; }
+    /// Whether the command is a process of this machine that no login shell has started.
+    virtual bool is_here() const { return false; }
     /// Whether the host is known to be so near that bytes cost it less time than unpacking them.
     virtual bool is_near() const { return false; }
     /// Of the host, numeric, as far as it is known: other hosts may reach it there.

@@ -116,6 +116,7 @@ public:
 
     // An agent of this machine ends its ranks, and then itself, whatever becomes of us.
     bool is_carried() const override { return ends_with_us_; }
+    bool is_here() const override { return !ends_with_us_; }
     bool has_ended() const override { return state_of(pid_).si_pid != 0; }
     std::optional<std::chrono::nanoseconds> busy_time() const override {
         return busy_time_of(pid_);
