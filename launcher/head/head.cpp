@@ -620,6 +620,10 @@ void Head::signalled(int signal) {
     switch (signal) {
         case SIGUSR1:
         case SIGUSR2:
+            // It is not kept for them: it would end each that has no handler yet.
+            if (!job_.running() && !job_.ending())
+                log::warn("{} has come before the ranks run: none of them gets it",
+                          signal_name(signal));
             return hosts_.send_to_all(frame);
         case SIGCONT:
             suspending_ = false;
