@@ -145,6 +145,14 @@ private:
 
 }  // namespace
 
+void warn_within_rank(std::string_view what, plan::EnvironmentView environment) {
+    const auto rank = plan::find_variable(environment, "DTRUN_RANK");
+    const auto job = plan::find_variable(environment, "DTRUN_JOB");
+    if (rank && job)
+        log::warn("this is within rank {} of job {}: {} ends with that job", *rank,
+                  job->substr(0, output::kJobDigits), what);
+}
+
 std::optional<int> detach(const plan::Options& options, head::StartTeller& teller) {
     auto pipe = make_pipe();
     if (!pipe) {

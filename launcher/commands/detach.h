@@ -1,9 +1,11 @@
 #pragma once
 
 #include "launcher/head/start_teller.h"
+#include "launcher/plan/environment.h"
 #include "launcher/plan/options.h"
 
 #include <optional>
+#include <string_view>
 
 namespace dtrun::commands {
 
@@ -12,5 +14,9 @@ namespace dtrun::commands {
 /// \param teller  of the new process: tells this one
 /// \return in this process its exit code; in the new one nothing
 std::optional<int> detach(const plan::Options& options, head::StartTeller& teller);
+
+/// Says so where this is within a rank, with whose job all that it leaves behind ends.
+/// \param what  as "the detached job"
+void warn_within_rank(std::string_view what, plan::EnvironmentView environment);
 
 }  // namespace dtrun::commands

@@ -10,6 +10,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/setters.h"
 #include "launcher/commands/ask_job.h"
+#include "launcher/commands/detach.h"
 #include "launcher/control/control_place.h"
 #include "launcher/holder/start_holder.h"
 #include "launcher/plan/exit_code.h"
@@ -197,6 +198,7 @@ int run_hold(cli::Words words, plan::EnvironmentView environment) {
         return cli::print(held_table(ask_holders(environment, {}, kHoldersAnswerLimit)));
     const auto keep = parsed->options.warm.keep.value_or(holder::kKeepDefault);
     parsed->options.program = {"true"};  // nothing is run
+    warn_within_rank("what is held", environment);
     const holder::Started started =
         holder::start_holder(std::move(parsed->options), environment, holder::Wait::until_tried);
     if (!started.has_begun) return plan::kExitUsage;
@@ -205,6 +207,7 @@ int run_hold(cli::Words words, plan::EnvironmentView environment) {
                   started.held == 1 ? "1 host is" : fmt::format("{} hosts are", started.held),
                   duration_text(std::chrono::duration<double>(keep).count()),
                   started.held == 1 ? "it" : "them");
+    if (started.held == 0) log::error("no host is held");
     return started.failed == 0 ? 0 : plan::kExitUnreachable;
 }
 

@@ -118,8 +118,10 @@ int run_job(const Typed& typed, Result<cli::RunCommand> command, std::string (*h
     for (const std::string& warning : command->warnings) log::warn("{}", warning);
     add_history(typed, command->options, environment);
     head::StartTeller teller;
-    if (command->options.history.detach && command->options.plan == plan::PlanFormat::none)
+    if (command->options.history.detach && command->options.plan == plan::PlanFormat::none) {
+        warn_within_rank("the detached job", environment);
         if (const auto status = detach(command->options, teller)) return *status;
+    }
     return run_options(std::move(command->options), command->farewell, environment, teller);
 }
 

@@ -176,6 +176,15 @@ def check_join():
         daemon.terminate()
 
 
+def check_within_rank():
+    """What a rank leaves behind ends with its job, and whoever leaves it is told."""
+    within = dtrun("-np", "1", "sh", "-c", f"{DTRUN} -d --name inner sleep 600; {DTRUN} hold -H nosuch.invalid; true")
+    said = re.findall(r"^dtrun: this is within rank 0 of job [0-9a-f]{12}: (.*) ends with that job$", within.stderr, re.M)
+    assert within.returncode == 0 and said == ["the detached job", "what is held"], within
+    wait_for(lambda: "inner" not in dtrun("jobs").stdout, "the end of the inner job")
+    assert "ends with that job" not in dtrun("-d", "--timeout", "1", "sleep", "2").stderr
+
+
 def check_no_start():
     """A job that cannot start says why at once, with its exit code, and leaves nothing."""
     failed = dtrun("-d", "-np", "2", "no-such-program")
@@ -355,7 +364,7 @@ def check_help():
 def main():
     try:
         for check in (
-            check_start, check_caller, check_join, check_no_start, check_terminal, check_interrupt, check_records, check_names, check_again,
+            check_start, check_caller, check_join, check_within_rank, check_no_start, check_terminal, check_interrupt, check_records, check_names, check_again,
             check_much_output, check_own_log, check_no_home, check_help,
         ):
             begun = time.monotonic()
