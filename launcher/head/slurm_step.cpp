@@ -45,7 +45,11 @@ constexpr std::string_view kNodeScript = R"sh(
         dtrun_folder; dtrun_e=$({ umask 077; dtrun_get >"$dtrun_new"; } 2>&1) ||
         dtrun_no "$dtrun_e";
         dtrun_store;
-    else head -c "$dtrun_come" >/dev/null; fi;
+    else
+        [ "$dtrun_agent" ] && [ -L "$dtrun_cache/.first-$dtrun_job" ] &&
+        rm -f "$dtrun_cache/.first-$dtrun_job";
+        head -c "$dtrun_come" >/dev/null;
+    fi;
     echo "@$dtrun_host dtrun-agent-stored"; read -r dtrun_come || exit 1;
     [ "$dtrun_agent" ] || dtrun_sees "$dtrun_id" ||
     dtrun_failed "another node has stored the agent in $dtrun_cache, where this one does not see it";

@@ -39,11 +39,15 @@ Result<std::unique_ptr<LentAgent>> LentAgent::lend(asio::any_io_executor executo
 
 /// In a folder of its own, as those of ssh-agent: only our user can enter it.
 Result<void> LentAgent::listen() {
-    std::string folder = "/tmp/dtrun-ssh-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr)
-        return fail(Errc::internal, "{}: {}", folder, std::strerror(errno));
-    folder_ = folder;
-    path_ = folder + "/agent";
+    for (const char* const parent : {"/tmp", "/dev/shm"}) {
+        std::string folder = fmt::format("{}/dtrun-ssh-XXXXXX", parent);
+        if (::mkdtemp(folder.data()) == nullptr) continue;
+        folder_ = folder;
+        break;
+    }
+    if (folder_.empty())
+        return fail(Errc::internal, "no folder in /tmp or /dev/shm: {}", std::strerror(errno));
+    path_ = folder_ + "/agent";
     boost::system::error_code error;
     acceptor_.open(Unix(), error);
     if (!error) close_on_exec(acceptor_.native_handle());
