@@ -27,12 +27,13 @@ inline int refuse_inside() {
 template <class Body>
 int operate(dtrun_comm* comm, const Result<void>& checked, Body body) noexcept {
     if (is_forked(comm)) return refuse_forked();
-    if (comm != nullptr && Inside::of(comm) != nullptr) return refuse_inside();
-    const Inside inside(comm);
+    ThreadState& thread = thread_state;
+    if (comm != nullptr && Inside::of(comm, thread) != nullptr) return refuse_inside();
+    const Inside inside(comm, thread);
     return guarded([&]() -> Result<void> {
         if (!checked) return checked;
         Communicator& communicator = *comm->communicator;
-        const InterpreterLock::Released released(comm->lock);
+        const ReleasedLock released(comm->lock, thread);
         const bool on_device = communicator.on_device();
         std::shared_ptr<void> mark;
         if (on_device) mark = communicator.mark(comm->stream.get());

@@ -63,33 +63,44 @@ private:
     const std::uint64_t number_ = ++last_number_;  ///< addresses of communicators are used again
 };
 
+class Inside;
+class ReleasedLock;
+
+/// What the calling thread is in. An operation looks it up once, which in a shared library is a call of the loader's.
+struct ThreadState {
+    Inside* inside = nullptr;          ///< the innermost operation
+    ReleasedLock* released = nullptr;  ///< what that has given back of an interpreter
+};
+inline constinit thread_local ThreadState thread_state;
+
 /// The lock of the caller's interpreter, which other threads have while an operation waits.
 struct InterpreterLock {
     void* (*unlock)(void) = nullptr;
     void (*lock)(void* state) = nullptr;
     int (*interrupted)(void) = nullptr;
 
-    class Released;
     /// Asks the interpreter of the calling thread, if that is in an operation.
     static bool is_interrupted();
 };
 
-class InterpreterLock::Released {
+/// The lock of an interpreter, which this thread does without while it lives.
+class ReleasedLock {
 public:
-    explicit Released(const InterpreterLock& lock) : lock_(lock), outer_(here_) {
+    /// \param thread  the calling one
+    ReleasedLock(const InterpreterLock& lock, ThreadState& thread)
+        : lock_(lock), thread_(thread), outer_(thread.released) {
         if (lock_.unlock == nullptr || lock_.lock == nullptr) return;
         state_ = lock_.unlock();
-        here_ = this;
+        thread_.released = this;
     }
-    ~Released() {
-        if (here_ != this) return;
-        here_ = outer_;
+    ~ReleasedLock() {
+        if (thread_.released != this) return;
+        thread_.released = outer_;
         lock_.lock(state_);
     }
-    Released(const Released&) = delete;
-    Released& operator=(const Released&) = delete;
+    ReleasedLock(const ReleasedLock&) = delete;
+    ReleasedLock& operator=(const ReleasedLock&) = delete;
 
-    static Released* here() { return here_; }
     /// Signals are the main thread's to handle. Others do not ask: an interpreter that ends would end them.
     bool ask() {
         if (lock_.interrupted == nullptr || ::syscall(SYS_gettid) != ::getpid()) return false;
@@ -101,14 +112,14 @@ public:
 
 private:
     const InterpreterLock& lock_;
-    Released* outer_;
+    ThreadState& thread_;
+    ReleasedLock* const outer_;
     void* state_ = nullptr;
-    inline static thread_local Released* here_ =
-        nullptr;  ///< of the operation that this thread is in
 };
 
 inline bool InterpreterLock::is_interrupted() {
-    return Released::here() != nullptr && Released::here()->ask();
+    ReleasedLock* const released = thread_state.released;
+    return released != nullptr && released->ask();
 }
 
 /// From now on no thread that calls operations of the communicator has a lock of an interpreter.
@@ -140,17 +151,21 @@ namespace dtrun::collectives {
 /// the end of this very operation must not.
 class Inside {
 public:
-    explicit Inside(dtrun_comm* comm) : comm_(comm), outer_(innermost_) { innermost_ = this; }
+    /// \param thread  the calling one
+    Inside(dtrun_comm* comm, ThreadState& thread)
+        : comm_(comm), thread_(thread), outer_(thread.inside) {
+        thread_.inside = this;
+    }
     ~Inside() {
-        innermost_ = outer_;
+        thread_.inside = outer_;
         if (freed_) delete comm_;
     }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
 
-    /// The operation of this communicator that this thread is in, or nullptr.
-    static Inside* of(const dtrun_comm* comm) {
-        Inside* one = innermost_;
+    /// The operation of this communicator that the calling thread is in, or nullptr.
+    static Inside* of(const dtrun_comm* comm, const ThreadState& thread = thread_state) {
+        Inside* one = thread.inside;
         while (one != nullptr && one->comm_ != comm) one = one->outer_;
         return one;
     }
@@ -159,9 +174,9 @@ public:
 
 private:
     dtrun_comm* const comm_;
+    ThreadState& thread_;
     Inside* const outer_;
     bool freed_ = false;
-    inline static thread_local Inside* innermost_ = nullptr;
 };
 
 }  // namespace dtrun::collectives
