@@ -338,13 +338,19 @@ void note_on_choice(ParsedRun& parsed, std::span<const Flag> flags,
                         program, last.name, flags[last.row].metavar));
 }
 
-/// A shell's line in quotes, which would be looked for as one program.
-Result<void> check_shell_line(const plan::Options& options) {
+/// A command in quotes, which would be looked for as one program; horovodrun gives it to a shell.
+Result<void> check_shell_line(const plan::Options& options, plan::EnvironmentView environment) {
     const std::string& word = options.program.front();
-    const bool is_line = options.program.size() == 1 &&
-                         word.find_first_of(" ;|&<>") != std::string::npos &&
-                         word.find('/') == std::string::npos;
+    const std::string first = word.substr(0, word.find_first_of(" ;|&<>"));
+    const bool begins_with_program = first.find('/') == std::string::npos
+                                         ? plan::is_on_path(first, environment)
+                                         : ::access(first.c_str(), X_OK) == 0;
+    const bool is_line = options.program.size() == 1 && first.size() < word.size() &&
+                         (word.find('/') == std::string::npos || begins_with_program);
     if (!is_line || ::access(word.c_str(), F_OK) == 0) return {};
+    if (word.find_first_of(";|&<>$*\"'\\") == std::string::npos)
+        return fail(Errc::invalid_input, "{} is one word for dtrun: write it without the quotes",
+                    shell_quote(word));
     return fail(Errc::invalid_input, "{} is a line for a shell, not a program: write sh -c {}",
                 shell_quote(word), shell_quote(word));
 }
@@ -442,7 +448,7 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
     if (dialect.follow_variables != nullptr) dialect.follow_variables(parsed, environment);
     if (const auto done = read_programs(parsed, *rest, dialect); !done)
         return std::unexpected(done.error());
-    if (const auto done = check_shell_line(parsed.options); !done)
+    if (const auto done = check_shell_line(parsed.options, environment); !done)
         return std::unexpected(done.error());
     note_on_choice(parsed, dialect.flags.flags(), environment);
     if (const auto done = check_mpirun(parsed); !done) return std::unexpected(done.error());

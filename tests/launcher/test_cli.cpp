@@ -354,6 +354,9 @@ TEST_CASE("a wrong option says what would be right", "[launcher][cli]") {
         {"'echo hi; hostname'",
          "'echo hi; hostname' is a line for a shell, not a program: write sh -c 'echo hi; "
          "hostname'"},
+        {"'sh -x'", "'sh -x' is one word for dtrun: write it without the quotes"},
+        {"'/bin/sh /tmp/x.sh'",
+         "'/bin/sh /tmp/x.sh' is one word for dtrun: write it without the quotes"},
         {"-np", "-np needs a value: -np N"},
         {"--hosts", "--hosts needs a value: --hosts HOSTS"},
         {"-H --verbose p", "-H needs a value: -H HOSTS (with '=' if it begins with a dash)"},

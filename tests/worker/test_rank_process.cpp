@@ -115,6 +115,11 @@ TEST_CASE("what cannot be executed is told by exec_result, not by an exit code",
     CHECK(exec_result(*no_directory).error().message ==
           "cannot change directory: No such file or directory");
     wait_for(no_directory->pid);
+    auto too_long = spawn_rank({"/bin/true", {"true", std::string(200'000, 'x')}, {}, "/", false});
+    CHECK_THAT(
+        exec_result(*too_long).error().message,
+        Catch::Contains("Argument list too long: one argument or variable may have 128 KiB"));
+    wait_for(too_long->pid);
 }
 
 TEST_CASE("a script without an interpreter line is the shell's", "[rank_process]") {
@@ -149,6 +154,15 @@ TEST_CASE("programs are found as execvp finds them, with advice when they are no
 
     CHECK(find_program("nosuch", "/", "/bin").error().message ==
           "nosuch: not found on PATH\nPATH=/bin");
+    const std::string bare = dir.write("bare.py", "import os\n", 0755);
+    CHECK(find_program("./bare.py", dir.path(), "").error().message ==
+          "./bare.py: has no first line such as #!/usr/bin/env python3; write python3 before it");
+    dir.write("linked.py",
+              std::string("\x7f"
+                          "ELF\0",
+                          5),
+              0755);
+    CHECK(find_program("./linked.py", dir.path(), "").has_value());
     dir.write("python3", "#!/bin/sh\n", 0755);
     CHECK(find_program("python", "/", dir.path()).error().message ==
           "python: not found on PATH, but python3 is there");

@@ -17,14 +17,24 @@ namespace {
 /// Room for bursts, so that a rank that prints seldom waits for us, and not more than caches hold.
 constexpr int kPipeBytes = 256 << 10;
 
-/// What stands behind "#!" in a script's first line; empty: it has none.
-std::string interpreter_line_of(const std::string& file) {
-    char begin[256];  // as much as Linux looks at
+/// As much of a file as Linux looks at.
+std::string begin_of(const std::string& file) {
+    char begin[256];
     const Fd script(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     const ssize_t n = script ? ::read(script.get(), begin, sizeof begin) : 0;
-    std::string_view line(begin, static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
-    line = line.substr(0, line.find('\n'));
-    return std::string(line.starts_with("#!") ? line.substr(2) : "");
+    return {begin, static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
+}
+
+/// What stands behind "#!" in a script's first line; empty: it has none.
+std::string_view interpreter_line_of(std::string_view begin) {
+    const std::string_view line = begin.substr(0, begin.find('\n'));
+    return line.starts_with("#!") ? line.substr(2) : "";
+}
+
+/// A text of Python for which no interpreter is named: sh would be started, for which its imports are commands.
+bool is_bare_python(std::string_view file, std::string_view begin) {
+    return file.ends_with(".py") && !begin.empty() && !begin.starts_with("#!") &&
+           begin.find('\0') == std::string_view::npos;
 }
 
 Result<void> check_executable(const std::string& file, const std::string& shown) {
@@ -37,7 +47,12 @@ Result<void> check_executable(const std::string& file, const std::string& shown)
     if (::access(file.c_str(), X_OK) != 0)
         return fail(Errc::denied, "{}: not executable (chmod +x, or run it with its interpreter)",
                     shown);
-    const std::string line = interpreter_line_of(file);
+    const std::string begin = begin_of(file);
+    const std::string_view line = interpreter_line_of(begin);
+    if (is_bare_python(file, begin))
+        return fail(Errc::denied,
+                    "{}: has no first line such as #!/usr/bin/env python3; write python3 before it",
+                    shown);
     if (line.ends_with('\r'))
         return fail(
             Errc::not_found,
@@ -115,6 +130,11 @@ std::optional<Result<void>> exec_result(ExecStatus& executed) {
     if (failure.cause == ENOENT && failure.stage == ExecFailure::Stage::execute)
         return fail(failure.code(),
                     "cannot execute: the loader or interpreter that the file names is not there");
+    if (failure.cause == E2BIG)
+        return fail(failure.code(),
+                    "{}: one argument or variable may have 128 KiB, and all together a quarter of "
+                    "ulimit -s",
+                    failure.message());
     return fail(failure.code(), "{}", failure.message());
 }
 
