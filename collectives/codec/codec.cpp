@@ -39,13 +39,6 @@ std::string_view name_of(Format format) {
     return row_of(format).name;
 }
 
-Result<Format> parse_format(std::string_view name) {
-    if (const FormatRow* const row = find_format(name)) return row->format;
-    std::string all;
-    for (const FormatRow& row : kFormats) (all += all.empty() ? "" : ", ") += row.name;
-    return fail(Errc::invalid_input, "\"{}\" is no format: {}", name, all);
-}
-
 std::string_view codec_dispatch() {
     return name_of(isa());
 }

@@ -42,8 +42,6 @@ void decode(Format format, const std::byte* in, std::size_t count, float* values
 void decode_add(Format format, const std::byte* in, std::size_t count, float* sums);
 
 std::string_view name_of(Format format);  ///< "fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "int8", ...
-/// Parses a name as name_of() returns it. Errc: invalid_input
-Result<Format> parse_format(std::string_view name);
 
 /// The instructions that codecs and reduce_into() use, the best of this processor: "avx512", "avx2"
 /// or "scalar".

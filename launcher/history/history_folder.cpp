@@ -49,10 +49,6 @@ std::string_view stem_in(std::string_view name) {
     return is_ours && has_time ? name.substr(0, end) : std::string_view();
 }
 
-std::string_view job_in(std::string_view stem) {
-    return stem.substr(kTimeChars + 1);
-}
-
 /// What lies in the folder of one job.
 struct Files {
     bool has_record = false;
@@ -185,13 +181,6 @@ Life settle(JobEntry& entry, const ProcessMark& here) {
     auto now = text ? parse_entry(*text) : std::nullopt;
     if (now) entry.end = std::move(now->end);
     return life;
-}
-
-std::vector<std::string> recorded_jobs(const std::string& folder) {
-    std::vector<std::string> jobs;
-    for (const auto& [stem, files] : files_in(folder))
-        if (files.has_record) jobs.emplace_back(job_in(stem));
-    return jobs;
 }
 
 void tidy(const std::string& folder, const Bounds& bounds, std::int64_t now_ns) {

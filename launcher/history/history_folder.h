@@ -33,9 +33,6 @@ Result<JobEntry> find_entry(const std::string& folder, std::string_view word);
 /// read once more.
 Life settle(JobEntry& entry, const ProcessMark& here);
 
-/// Ids of the jobs that have records, without reading these: for completion.
-std::vector<std::string> recorded_jobs(const std::string& folder);
-
 /// How much is kept.
 struct Bounds {
     std::int64_t age_max_ns = 30LL * 24 * 3600 * 1'000'000'000;

@@ -84,12 +84,6 @@ void SshSession::disconnect() noexcept {
     if (!std::exchange(disconnected_, true)) ssh_silent_disconnect(session_);
 }
 
-bool SshSession::was_cut() const {
-    const std::string_view said = ssh_get_error(session_);
-    return said.starts_with(kPrefix) || said.starts_with("Socket error") ||
-           said.starts_with("Remote host closed connection");
-}
-
 std::string SshSession::error() const {
     // "Received SSH_MSG_DISCONNECT: 2:Too many authentication failures"
     std::string_view said = ssh_get_error(session_);

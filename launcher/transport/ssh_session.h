@@ -51,8 +51,6 @@ public:
     bool blocked() const { return (ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0; }
     /// Whether the server has hung up, or the connection is broken.
     bool lost() const { return (ssh_get_status(session_) & (SSH_CLOSED | SSH_CLOSED_ERROR)) != 0; }
-    /// Whether it was the other side that ended the connection, rather than something it has said.
-    bool was_cut() const;
     /// Ends a pending wait, and closes the socket; libssh frees all channels with it.
     void disconnect() noexcept;
     bool disconnected() const { return disconnected_; }
