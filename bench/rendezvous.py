@@ -152,10 +152,14 @@ def parse_arguments():
                         help="numbers of clients, for all workloads")
     parser.add_argument("--ranks-per-agent", type=int, metavar="K",
                         help="dtrun's; as many for each of at most 256 agents, at least 8")
+    parser.add_argument("--real-time", action="store_true",
+                        help="before all other programs of the machine (SCHED_FIFO): for one that is busy; needs root")
     parser.add_argument("--bin", default=f"{ROOT}/build/release/bin", metavar="DIR",
                         help="where rendezvous_load and rendezvous_host are (build/release/bin)")
     parser.add_argument("--json", metavar="FILE", help="write every run there")
     options = parser.parse_args()
+    if options.real_time:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # and all that this starts
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.seconds = options.seconds or (1 if options.quick else 3)
     options.bin = os.path.realpath(options.bin)

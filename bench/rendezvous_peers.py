@@ -283,7 +283,7 @@ class DtrunServe(Peer):
     def start(self, clients):
         port, secret = free_port(), ["--secret-file", "secret"]
         server = Server(lambda directory: [
-            "sh", "-c", 'cd "$1" && umask 077 && head -c 32 /dev/urandom >secret && shift && exec "$@"', "sh", directory,
+            "sh", "-c", 'cd "$1" && umask 077 && head -c 64 /dev/urandom >secret && shift && exec "$@"', "sh", directory,
             self.dtrun, "serve", "--listen", f"127.0.0.1:{port}", *secret, *self.options], talks=False, parent=self.parent)
         server.wait_until(is_listening, port)
         server.arguments = [port]
