@@ -139,6 +139,7 @@ void MpiService::describe(Exited& exited) const {
     if (code == abort_codes_.end()) return;
     exited.code = code->second;
     exited.signal = 0;
+    exited.hung = false;  // it was killed for its MPI_Abort
 }
 
 void MpiService::add_waits(std::vector<RankWait>& waits) const {

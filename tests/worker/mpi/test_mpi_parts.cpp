@@ -181,8 +181,10 @@ TEST_CASE("the number that MPI_Abort was told is told on as it is", "[mpi]") {
     Exited exited;
     exited.generation = 1;
     exited.signal = SIGKILL;
+    exited.hung = true;
     service.describe(exited);
     CHECK(exited.mpi == MpiUse::aborted);
+    CHECK_FALSE(exited.hung);
     CHECK(exited.code == 300);
     CHECK(exited.signal == 0);
     service.stop();
