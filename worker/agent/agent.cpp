@@ -1,6 +1,7 @@
 #include "worker/agent/agent.h"
 
 #include "base/build_id.h"
+#include "base/freed_memory.h"
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
@@ -366,6 +367,7 @@ Pace Agent::beat() {
         if (silence) leave(fmt::format("dtrun was {}", describe_silence(*silence)));
     }
     if (is_any_late) return Pace::alert;
+    if (!start_ && std::exchange(was_busy_, false)) give_freed_memory_back();
     detector_->rest(connections_->agents());
     return Pace::calm;
 }
@@ -563,6 +565,7 @@ Result<void> Agent::begin(Assign assign) {
             start_->started.ranks.push_back(
                 {.rank = rank.rank, .place = rank.place, .pid = rank.pid});
     }
+    was_busy_ = true;
     say_alive();
     tasks_.spawn(start_when_ready(fresh));
     return {};

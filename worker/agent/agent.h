@@ -239,6 +239,7 @@ private:
     AgentSignals signals_;
     Assign assign_;               ///< of the current generation
     std::optional<Start> start_;  ///< of that generation, until all its ranks run
+    bool was_busy_ = false;       ///< since memory was given back
     /// An order to start processes for a generation that has not begun.
     struct Preparation {
         std::uint64_t number = 0;
