@@ -636,9 +636,8 @@ TEST_CASE("what a start has needed is given back once all ranks run, after each 
     script.attempts[{1, 3}] = {.life = 10s, .code = 5};
     script.options = [](plan::Options& options) { options.max_restarts = 1; };
     constexpr int kStarts = 2, kProcesses = 3;  // the head and its agents
-    in_many_orders(10, script, [](const Ending& ending) {
-        CHECK(ending.given_back == kStarts * kProcesses);
-    });
+    in_many_orders(10, script,
+                   [](const Ending& ending) { CHECK(ending.given_back == kStarts * kProcesses); });
 }
 
 TEST_CASE("ranks that fail at once again and again start with growing pauses", "[loopback]") {
