@@ -62,13 +62,15 @@ cli::Rows<ParsedLogs> logs_rows() {
 /// The newest that has kept its output.
 Result<history::Known> last_with_output(plan::EnvironmentView environment) {
     const history::ProcessMark here = history::mark_of_this_process();
-    for (history::JobEntry& entry : history::read_history(history_here(environment)))
+    const std::string folder = history_here(environment);
+    for (history::JobEntry& entry : history::read_history(folder))
         if (!entry.start.log.empty()) {
             const history::Life life = history::settle(entry, here);
             return history::Known{std::move(entry), life};
         }
     return fail(Errc::invalid_input,
-                "no job of yours has kept its output: start it with dtrun -d, or with --log FILE");
+                "no job of yours has kept its output: start it with dtrun -d, or with --log FILE{}",
+                history::why_none_is_kept(folder));
 }
 
 Result<history::Known> find_with_output(std::string_view word, plan::EnvironmentView environment) {

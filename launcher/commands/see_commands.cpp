@@ -146,7 +146,8 @@ asio::awaitable<int> show_jobs(std::vector<control::JobSocket> jobs, bool as_jso
 int show_all(bool as_json, plan::EnvironmentView environment) {
     const history::ProcessMark here = history::mark_of_this_process();
     std::vector<history::Known> jobs;
-    for (history::JobEntry& entry : history::read_history(history_here(environment))) {
+    const std::string folder = history_here(environment);
+    for (history::JobEntry& entry : history::read_history(folder)) {
         const history::Life life = history::settle(entry, here);
         jobs.push_back({std::move(entry), life});
     }
@@ -158,7 +159,9 @@ int show_all(bool as_json, plan::EnvironmentView environment) {
         all["records"] = std::move(records);
         return cli::print(watch::json_line(all) + "\n");
     }
-    if (jobs.empty()) return cli::print("no job of yours has left a record\n");
+    if (jobs.empty())
+        return cli::print(fmt::format("no job of yours has left a record{}\n",
+                                      history::why_none_is_kept(folder)));
     return cli::print(history::history_table(jobs, terminal_columns(STDOUT_FILENO)));
 }
 

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -140,6 +142,15 @@ Result<void> make_history_folder(const std::string& folder) {
     return control::make_private_folder(folder);
 }
 
+std::string why_none_is_kept(const std::string& folder) {
+    std::error_code none;
+    fs::path existing = folder;
+    while (!fs::exists(existing, none) && existing.has_relative_path())
+        existing = existing.parent_path();
+    if (folder.empty() || ::access(existing.c_str(), W_OK) == 0) return {};
+    return fmt::format("; none can be kept in {}: {}", folder, std::strerror(errno));
+}
+
 std::string stem_of(std::string_view job, std::int64_t time_ns) {
     return fmt::format("{}-{}", time_text(time_ns), job);
 }
@@ -166,7 +177,8 @@ Result<JobEntry> find_entry(const std::string& folder, std::string_view word) {
     }
     if (meant.size() == 1) return std::move(meant.front());
     if (meant.empty() && word.empty())
-        return fail(Errc::invalid_input, "no job of yours has left a record in {}", folder);
+        return fail(Errc::invalid_input, "no job of yours has left a record in {}{}", folder,
+                    why_none_is_kept(folder));
     if (meant.empty())
         return fail(Errc::invalid_input,
                     "no job '{}' of yours is known; `dtrun jobs --all` lists them", word);

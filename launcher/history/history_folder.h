@@ -17,6 +17,9 @@ std::string history_folder(std::string_view state_home, std::string_view home);
 /// Makes it, for its user alone. Errc: denied (it is somebody else's, a link, or lets others in), internal
 Result<void> make_history_folder(const std::string& folder);
 
+/// "; none can be kept in FOLDER: Read-only file system" where that is so, else "".
+std::string why_none_is_kept(const std::string& folder);
+
 /// What files of a job are called there: in the order of their time, "20261128-003012.250-0123…".
 std::string stem_of(std::string_view job, std::int64_t time_ns);
 inline constexpr std::string_view kRecordSuffix = ".job";

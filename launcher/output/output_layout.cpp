@@ -68,12 +68,14 @@ Result<std::string> make_run_folder(const plan::Options& asked, std::string_view
         std::error_code none;
         const std::filesystem::path place = std::filesystem::temp_directory_path(none);
         auto made = make_new_folder(none ? "/tmp" : place.string(), "torchelastic", 0700);
-        if (!made) return made;
+        if (!made) return fail(made.error(), "the ranks' files need a folder (--log-dir)");
         directory = std::move(*made);
         log::warn("no --log-dir: the ranks' files are in {}", directory);
     }
     const std::string run = asked.run_id.empty() ? std::string(job_id) : asked.run_id;
-    return make_new_folder(directory, run, 0777);
+    auto folder = make_new_folder(directory, run, 0777);
+    if (!folder) return fail(folder.error(), "--log-dir");
+    return folder;
 }
 
 RankFileName torchrun_names(const plan::JobSpec& spec) {
@@ -154,7 +156,7 @@ Result<void> choose_files(OutputOptions& options, const plan::JobSpec& spec,
             return fail(done.error(), "--output-dir");
     if (files != torchrun) return {};
     auto folder = make_run_folder(asked, job_id);
-    if (!folder) return fail(folder.error(), "--log-dir");
+    if (!folder) return std::unexpected(folder.error());
     options.directory = std::move(*folder);
     options.file_name = torchrun_names(spec);
     return {};
