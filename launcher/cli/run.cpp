@@ -338,6 +338,19 @@ void note_on_choice(ParsedRun& parsed, std::span<const Flag> flags,
                         program, last.name, flags[last.row].metavar));
 }
 
+/// Whoever names hosts twice may expect them to add up, as with Open MPI's mpirun.
+void warn_of_hosts(ParsedRun& parsed, std::span<const Flag> flags) {
+    const GivenFlag* last = nullptr;
+    for (const GivenFlag& given : parsed.given) {
+        if (flags[given.row].first_name() != "-H") continue;
+        if (last != nullptr && last->value != given.value)
+            parsed.warnings.push_back(fmt::format("{} {} counts, and {} {} before it does not",
+                                                  given.name, given.value, last->name,
+                                                  last->value));
+        last = &given;
+    }
+}
+
 /// A command in quotes, which would be looked for as one program; horovodrun gives it to a shell.
 Result<void> check_shell_line(const plan::Options& options, plan::EnvironmentView environment) {
     const std::string& word = options.program.front();
@@ -442,6 +455,7 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
     const auto rest = read_options(dialect.flags, *all, parsed);
     if (!rest) return std::unexpected(rest.error());
     if (parsed.asked != Ask::nothing) return RunCommand{.asked = parsed.asked};
+    warn_of_hosts(parsed, dialect.flags.flags());
     if (!rest->ended)
         if (const auto done = check_options_behind(parsed, rest->words, environment); !done)
             return std::unexpected(done.error());
