@@ -9,6 +9,7 @@
 #include "launcher/transport/gzip.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,8 @@ AgentRequest parse_request(std::string_view said) {
     return {{std::string(word(0)), is_said("gzip")},
             is_said("tcp"),
             is_said("python"),
-            std::string(word(2))};
+            std::string(word(2)),
+            is_said("unreached")};
 }
 
 AgentCopies::AgentCopies(std::size_t hosts)
@@ -79,16 +81,25 @@ asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, const AgentRequest& re
     const auto executor = co_await asio::this_coro::executor;
     const std::string name = request.home + " " + request.wants.machine;
     AgentCopies::Home& home = copies.homes_.try_emplace(name, executor).first->second;
+    const bool is_first = ++copies.asked_ == 1;
+    if (copies.second_) copies.second_->cancel();
     if (home.copying) waits();
     while (home.copying) co_await home.changed.async_wait(use_tuple);
     if (home.stored) co_return false;
     home.copying = true;
     home_ = &home;
+    if (is_first && request.carries && copies.hands_on()) co_await copies.wait_for_second();
     co_return true;
 }
 
 void HomeTurn::stored() {
     if (home_ != nullptr) home_->stored = true;
+}
+
+asio::awaitable<void> AgentCopies::wait_for_second() {
+    const auto executor = co_await asio::this_coro::executor;
+    second_ = std::make_unique<Timer>(executor, Timer::clock_type::now() + kSecondLimit);
+    co_await second_->async_wait(use_tuple);
 }
 
 HomeTurn::~HomeTurn() {
@@ -97,19 +108,43 @@ HomeTurn::~HomeTurn() {
     home_->changed.cancel();
 }
 
-/// One that has all of it; else one that is near to such a one, so that few hosts lie between. Those that two could not
-/// fetch from are not asked again. Who fetches without Python has little time, and is sent to one that has all of it.
+bool AgentCopies::GivesSooner::operator()(const Giver* one, const Giver* other) const {
+    const auto place = [](const Giver* giver) {
+        return std::tuple(giver->takers, giver->depth, giver->number);
+    };
+    return place(one) < place(other);
+}
+
+/// One that gives to nobody, so that the whole of a link is for each copy: hosts form a line, and what has all of it is at
+/// the front. Where the line is so long that its end would hear late of the front, one that gives to one already. Who
+/// fetches without Python is sent to one that has all of it.
 AgentCopies::Giver* AgentCopies::find_giver(const HostWants& wants, bool carries) {
-    const auto rank = [](const Giver& giver) { return std::pair(giver.depth, giver.takers); };
-    Giver* found = nullptr;
-    for (Giver& giver : givers_) {
-        if (giver.wants != wants || giver.takers == kTakersMax ||
-            giver.failures >= kGiverFailuresMax || (!carries && giver.depth > 0))
-            continue;
-        if (found == nullptr || rank(giver) < rank(*found)) found = &giver;
-        if (rank(*found) == std::pair(0u, 0u)) break;
+    const Givers& ready = ready_[wants];
+    const unsigned depth_end = carries ? kDepthMax : 1;
+    Giver nearest{};
+    for (; nearest.takers < kTakersMax; ++nearest.takers) {
+        const auto found = ready.lower_bound(&nearest);
+        if (found != ready.end() && (*found)->takers == nearest.takers &&
+            (*found)->depth < depth_end)
+            return *found;
     }
-    return found;
+    return nullptr;
+}
+
+AgentCopies::Giver& AgentCopies::add_giver(const HostWants& wants, std::string address, int port,
+                                           unsigned depth) {
+    Giver& giver =
+        givers_.emplace_back(Giver{wants, std::move(address), port, depth, givers_.size()});
+    ready_[wants].insert(&giver);
+    slot_is_free();
+    return giver;
+}
+
+void AgentCopies::change(Giver& giver, const std::function<void(Giver&)>& does) {
+    Givers& ready = ready_[giver.wants];
+    ready.erase(&giver);
+    does(giver);
+    if (giver.takers < kTakersMax && giver.failures < kGiverFailuresMax) ready.insert(&giver);
 }
 
 void AgentCopies::slot_is_free() {
@@ -125,14 +160,17 @@ void CopySlot::ask(AgentCopies& copies, const AgentRequest& request,
     copies_ = &copies;
     const bool is_own_fault = carries_ && !request.carries;  // its Python's
     AgentCopies::Giver* const failed = is_own_fault ? nullptr : giver_;
-    const bool had_it = failed != nullptr && failed->depth == 0;
+    // What a host could not give because it had not got it itself says nothing of hosts' ways to each other.
+    const bool was_in_vain = failed != nullptr && (failed->depth == 0 || request.unreached);
     if (failed != nullptr) {
         ++failures_;
-        ++failed->failures;
-        copies.failures_ += had_it;
+        copies.failures_ += was_in_vain;
+        copies.change(*failed, [](AgentCopies::Giver& giver) {
+            giver.failures += giver.depth == 0 ? 1 : AgentCopies::kGiverFailuresMax;
+        });
     }
     leave();
-    may_fetch_ = !had_it && failures_ < kTriesMax;
+    may_fetch_ = !was_in_vain && failures_ < kTriesMax;
     request_ = request;
     limit_s_ =
         std::max<long>(std::chrono::duration_cast<std::chrono::seconds>(patience / 2).count(), 1);
@@ -166,7 +204,10 @@ asio::awaitable<void> CopySlot::wait(std::function<void()> waits) {
             co_return;  // others have found out meanwhile that hosts do not reach each other
     }
     is_held_ = true;
-    ++(giver_ != nullptr ? giver_->takers : copies.own_);
+    if (giver_ != nullptr)
+        copies.change(*giver_, [](AgentCopies::Giver& giver) { ++giver.takers; });
+    else
+        ++copies.own_;
     const std::string from =
         giver_ != nullptr ? fmt::format("{} {}", giver_->port, giver_->address) : "";
     words_ = carries_ ? from + "\n"
@@ -176,10 +217,9 @@ asio::awaitable<void> CopySlot::wait(std::function<void()> waits) {
 }
 
 void CopySlot::add_giver(unsigned depth) {
-    copies_->givers_.push_back(
-        {request_.wants, std::move(own_place_.first), std::exchange(own_place_.second, 0), depth});
-    if (depth > 0) own_ = &copies_->givers_.back();
-    copies_->slot_is_free();
+    AgentCopies::Giver& own = copies_->add_giver(request_.wants, std::move(own_place_.first),
+                                                 std::exchange(own_place_.second, 0), depth);
+    if (depth > 0) own_ = &own;
 }
 
 void CopySlot::hands_on(std::string address, int port) {
@@ -190,20 +230,27 @@ void CopySlot::hands_on(std::string address, int port) {
 
 void CopySlot::done() {
     if (!is_held_) return;
-    if (own_ != nullptr) {
-        own_->failures = 0;  // of takers for whom the rest did not come to it
-        std::exchange(own_, nullptr)->depth = 0;
-    }
+    if (own_ != nullptr)
+        copies_->change(*std::exchange(own_, nullptr), [](AgentCopies::Giver& own) {
+            own.failures = 0;  // of takers for whom the rest did not come to it
+            own.depth = 0;
+        });
     if (giver_ != nullptr) ++copies_->successes_;
     leave();
 }
 
 /// A host that has not got it gives it no more.
 void CopySlot::leave() {
-    if (own_ != nullptr) std::exchange(own_, nullptr)->failures = AgentCopies::kGiverFailuresMax;
+    if (own_ != nullptr)
+        copies_->change(*std::exchange(own_, nullptr), [](AgentCopies::Giver& own) {
+            own.failures = AgentCopies::kGiverFailuresMax;
+        });
     if (!std::exchange(is_held_, false)) return;
-    --(giver_ != nullptr ? giver_->takers : copies_->own_);
-    giver_ = nullptr;
+    if (giver_ != nullptr)
+        copies_->change(*std::exchange(giver_, nullptr),
+                        [](AgentCopies::Giver& giver) { --giver.takers; });
+    else
+        --copies_->own_;
     copies_->slot_is_free();
 }
 

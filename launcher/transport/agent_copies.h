@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,11 +28,12 @@ struct HostWants {
 /// What a host says that lacks the agent.
 struct AgentRequest {
     HostWants wants;
-    bool fetches = false;  ///< it can fetch the agent from another host
-    bool carries = false;  ///< the same, by kCarrier, and pass it on while it comes
-    std::string home;      ///< equal for hosts that have one home; empty: not known
+    bool fetches = false;    ///< it can fetch the agent from another host
+    bool carries = false;    ///< the same, by kCarrier, and pass it on while it comes
+    std::string home;        ///< equal for hosts that have one home; empty: not known
+    bool unreached = false;  ///< it could not connect to the one from which it was to fetch it
 };
-/// Reads what stands behind kAgentWanted: "<machine> gzip|plain[,tcp][,python] [<home>]".
+/// Reads what stands behind kAgentWanted: "<machine> gzip|plain[,tcp][,python][,unreached] [<home>]".
 AgentRequest parse_request(std::string_view said);
 
 /// The agent for a kind of machine, ready to be sent.
@@ -57,6 +59,9 @@ public:
     static constexpr unsigned kFewHosts = 4;   ///< that get all of their copies from this machine
     static constexpr unsigned kOwnMax = 2;     ///< copies that this machine sends at once
     static constexpr unsigned kTakersMax = 2;  ///< of a host that hands on, at once
+    static constexpr unsigned kDepthMax = 32;  ///< hosts through which passed on bytes come
+    /// How long the first host waits for another one to ask, which tells whether they have one home.
+    static constexpr std::chrono::milliseconds kSecondLimit{100};
 
 private:
     friend class HomeTurn;
@@ -66,14 +71,24 @@ private:
         std::string address;
         int port = 0;
         unsigned depth = 0;  ///< hosts through which its bytes come; 0: it has them all
+        std::size_t number = 0;
         unsigned takers = 0;
         unsigned failures = 0;
     };
+    /// Who gives to fewer goes first, and of such who is nearer to this machine.
+    struct GivesSooner {
+        bool operator()(const Giver* one, const Giver* other) const;
+    };
+    using Givers = std::set<Giver*, GivesSooner>;
     static constexpr unsigned kGiverFailuresMax = 2;  ///< of hosts that were to fetch from it
     static constexpr unsigned kFailuresMax = 4;       ///< of all hosts, more than successes
     Giver* find_giver(const HostWants& wants, bool carries);
+    Giver& add_giver(const HostWants& wants, std::string address, int port, unsigned depth);
+    /// The only way to change one.
+    void change(Giver& giver, const std::function<void(Giver&)>& does);
     bool hands_on() const { return !word_.empty() && failures_ <= successes_ + kFailuresMax; }
     void slot_is_free();
+    asio::awaitable<void> wait_for_second();
 
     struct Home {
         explicit Home(const asio::any_io_executor& executor)
@@ -84,12 +99,15 @@ private:
     };
     std::map<HostWants, AgentCopy> copies_;
     std::map<std::string, Home> homes_;  ///< by their names and the machine
+    unsigned asked_ = 0;                 ///< hosts that have named their homes
+    std::unique_ptr<Timer> second_;      ///< cancelled when another one has
     std::string word_;         ///< by which givers know hosts of the job; empty: nobody hands on
     std::list<Giver> givers_;  ///< stay where they are
-    unsigned own_ = 0;         ///< copies that this machine sends
-    unsigned successes_ = 0;   ///< of hosts that were to fetch it
-    unsigned failures_ = 0;    ///< of such, from hosts that had it
-    std::unique_ptr<Timer> slot_free_;  ///< cancelled when somebody can give
+    std::map<HostWants, Givers> ready_;  ///< those of `givers_` that may give to one more
+    unsigned own_ = 0;                   ///< copies that this machine sends
+    unsigned successes_ = 0;             ///< of hosts that were to fetch it
+    unsigned failures_ = 0;              ///< of such, from hosts that had it
+    std::unique_ptr<Timer> slot_free_;   ///< cancelled when somebody can give
 };
 
 /// A host's part in the copies of its home. If the host that gets the copy fails, another one gets it.
@@ -100,7 +118,7 @@ public:
     HomeTurn(const HomeTurn&) = delete;
     HomeTurn& operator=(const HomeTurn&) = delete;
 
-    /// Waits while another host of the same home gets the agent.
+    /// Waits while another host of the same home gets the agent, and the first one of all a moment for another one.
     /// \param copies  outlive this
     /// \param waits   is called if it has to wait
     /// \return whether this host is to get it; else it is there. Each host of an unknown home gets it

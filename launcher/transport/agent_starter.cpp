@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kEndingLimit{1};  // for a program to end after i
 constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing program has written
 
 // Runs on the host. It first looks for the agent of this build; else it says what machine this is, how it unpacks,
-// whether it can fetch, and which home it has. It is told which agent to expect (build id, size, SHA-256, size without
+// whether it can fetch, or could not reach whom it was to fetch from, and which home it has. It is told which agent to expect (build id, size, SHA-256, size without
 // the package, packing), by which word to hand it on, in how many seconds without a byte to give up, and either how long
 // a program is that comes behind that line and does the rest (carrier.py), or, if it is to fetch it from a host that hands
 // it on, at which port and address. It stores the agent. If it is told the build id alone, another host of this home has
@@ -58,6 +58,7 @@ constexpr std::string_view kStartScript = R"sh(
         case $dtrun_e in
             *"carrier: all") dtrun_word=; return;;
             *"carrier: again: "*) ;;
+            *"carrier: unreached: "*) dtrun_can=${dtrun_can%,python},unreached,python;;
             *"carrier: failed "*) dtrun_no "${dtrun_e##*carrier: failed }";;
             *"carrier: taken"*) dtrun_no "python3 has ended: ${dtrun_e##*carrier: taken}";;
             *) dtrun_can=${dtrun_can%,python};;

@@ -7,8 +7,8 @@ them. Then it goes on giving them (docs/decisions/047-cut-through.md).
 
 Arguments: the file to make, its bytes, their SHA-256, the word that others say, seconds without a byte or a connection,
 and the process with which to end. Standard error has lines "carrier: WORD": "taken", bytes of standard input may be gone
-from here on; and, as the last one, "all" is there, "again", who gave it has failed, or "failed WHY", it cannot be
-stored. Without any of these nothing was done, as by a Python that is too old, or that had not begun in time.
+from here on; and, as the last one, "all" is there, "unreached", who was to give it, "again", who gave it has failed, or
+"failed WHY", it cannot be stored. Without any of these nothing was done, as by a Python that is too old, or that had not begun in time.
 """
 import errno
 import hashlib
@@ -216,7 +216,11 @@ def main(path, size, digest, word, limit_s, process):
     is_full = False
     try:
         if giver:
-            why = receive_all(carrier, connect(*giver, word, limit_s), limit_s)
+            try:
+                source = connect(*giver, word, limit_s)
+            except OSError as error:
+                return conclude("unreached: %s" % error)
+            why = receive_all(carrier, source, limit_s)
         else:
             conclude("taken")
             say("dtrun-agent-send")

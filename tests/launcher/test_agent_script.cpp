@@ -723,6 +723,11 @@ TEST_CASE("where Python cannot receive the agent the host asks again", "[agent]"
         host.answer(command, fmt::format("{}{} 127.0.0.1\n{}", program, giver.port, again));
     CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp,python\n") &&
                          Contains("\ndtrun-agent-send\nruns "));
+    // Nobody listens there: that is said, so that dtrun soon knows that hosts do not reach each other.
+    const HostHere apart;
+    have_time(apart);
+    CHECK_THAT(apart.answer(command, fmt::format("{}1 127.0.0.1\n{}", program, again)),
+               Contains(" gzip,tcp,unreached,python\n") && Contains("\ndtrun-agent-send\nruns "));
     // It is broken itself, or lies on a file server that takes its time.
     for (const char* const does : {"exit 1", "echo no such module >&2; exit 1", "exec sleep 60"}) {
         INFO(does);

@@ -208,7 +208,9 @@ TEST_CASE("a request for the agent says machine, packing and home", "[agent]") {
     CHECK(whole.wants.gzip);
     CHECK(whole.fetches);
     CHECK(whole.carries);
+    CHECK_FALSE(whole.unreached);
     CHECK(whole.home == "n1.77");
+    CHECK(parse_request("x86_64 plain,unreached,python").unreached);
     const auto short_one = parse_request("aarch64 plain ");
     CHECK(short_one.wants.machine == "aarch64");
     CHECK_FALSE(short_one.wants.gzip);
@@ -369,12 +371,24 @@ TEST_CASE("a host that can pass the agent on while it comes gets the program for
         return hosts.ask(kCarries).words() == fmt::format("{} 10.0.0.1\n", port);
     };
     CopySlot& second = hosts.ask(kCarries, 78);
-    // Who is nearer to this machine gives first, and whoever has all of it before those who do not.
-    CHECK(comes_from(77));
+    CHECK(second.words() == "77 10.0.0.1\n");
+    // They form a line; at a place in it that is taken only where there is no other one.
     CHECK(comes_from(78));
+    CHECK(comes_from(77));
     second.done();
     CHECK(comes_from(78));
     CHECK(comes_from(77));
+    CHECK(hosts.ask(kCarries).words() == "\n");
+}
+
+TEST_CASE("a line of hosts that pass the agent on has a limit, and begins anew", "[agent]") {
+    ManyHosts hosts;
+    std::map<std::string, int> takers;
+    for (unsigned i = 1; i <= AgentCopies::kDepthMax + 2; ++i)
+        ++takers[hosts.ask(kCarries, static_cast<int>(i)).words()];
+    CHECK(takers["\n"] == 1);
+    CHECK(takers["1 10.0.0.1\n"] == 2);
+    CHECK(takers[fmt::format("{} 10.0.0.1\n", AgentCopies::kDepthMax)] == 0);
 }
 
 TEST_CASE("hosts that wait find their givers in each other as soon as one gets the agent",
@@ -391,29 +405,50 @@ TEST_CASE("hosts that wait find their givers in each other as soon as one gets t
     std::map<std::string, int> takers;
     for (const CopySlot* slot : waits) ++takers[slot->words()];
     CHECK(takers["\n"] == 1);
-    for (const auto& [from, count] : takers)
-        CHECK(count <= static_cast<int>(AgentCopies::kTakersMax));
+    for (const auto& [from, count] : takers) CHECK(count == 1);
 }
 
 TEST_CASE("while all that ask have one home the one that gets the agent does so without Python",
           "[agent]") {
+    struct Host {
+        HomeTurn turn;
+        CopySlot slot;
+        bool has_turn = false;
+    };
+    for (const auto& [second, is_one_home] : {std::pair("n1.1", true), std::pair("n2.1", false)}) {
+        INFO(second);
+        asio::io_context io;
+        AgentCopies copies(100);
+        Host hosts[2];
+        const auto asks = [&](Host& host, const std::string& home) {
+            AgentRequest request = kCarries;
+            request.home = home;
+            asio::co_spawn(io, host.turn.wait(copies, request, [] {}),
+                           [&copies, &host, request](std::exception_ptr, bool is_ours) {
+                               host.has_turn = is_ours;
+                               host.slot.ask(copies, request, kPatience);
+                           });
+            io.restart();
+            io.poll();
+        };
+        // The first one waits a moment for another one.
+        asks(hosts[0], "n1.1");
+        CHECK_FALSE(hosts[0].has_turn);
+        asks(hosts[1], second);
+        REQUIRE(hosts[0].has_turn);
+        CHECK(hosts[0].slot.program().empty() == is_one_home);
+        CHECK(hosts[1].has_turn != is_one_home);
+        hosts[0].turn.stored();
+    }
     asio::io_context io;
     AgentCopies copies(100);
-    const auto asks = [&](const std::string& home) {
-        AgentRequest request = kCarries;
-        request.home = home;
-        HomeTurn turn;
-        asio::co_spawn(io, turn.wait(copies, request, [] {}), [](std::exception_ptr, bool) {});
-        io.restart();
-        io.poll();
-        CopySlot slot;
-        slot.ask(copies, request, kPatience);
-        return slot.program();
-    };
-    CHECK(asks("n1.1").empty());
-    CHECK(asks("n1.1").empty());
-    CHECK_FALSE(asks("n2.1").empty());
-    CHECK_FALSE(asks("").empty());
+    Host alone;
+    AgentRequest request = kCarries;
+    request.home = "n1.1";
+    asio::co_spawn(io, alone.turn.wait(copies, request, [] {}),
+                   [&alone](std::exception_ptr, bool is_ours) { alone.has_turn = is_ours; });
+    io.run();
+    CHECK(alone.has_turn);
 }
 
 TEST_CASE("a host that cannot fetch the agent gets it from here, and its giver is left alone",
@@ -454,6 +489,34 @@ TEST_CASE("hosts behind one that has failed while it received get the agent from
         first.done();
         second.done();
     }
+}
+
+TEST_CASE("who has not got the agent itself, and gives nothing, is asked again when it has it",
+          "[agent]") {
+    ManyHosts hosts;
+    CopySlot& silent = hosts.ask(kCarries, 77);
+    CopySlot& behind = hosts.ask(kCarries);
+    REQUIRE(behind.words() == "77 10.0.0.1\n");
+    hosts.ask_again(behind, kCarries);
+    CHECK(behind.words() == "\n");
+    silent.done();
+    CHECK(hosts.ask(kCarries).words() == "77 10.0.0.1\n");
+}
+
+TEST_CASE("where hosts cannot connect to each other all of them soon get the agent from here",
+          "[agent]") {
+    ManyHosts hosts;
+    hosts.ask(kCarries, 1);
+    std::vector<CopySlot*> line;
+    for (int port = 2; port <= 20; ++port) {
+        line.push_back(&hosts.ask(kCarries, port));
+        REQUIRE(line.back()->words() != "\n");
+    }
+    AgentRequest unreached = kCarries;
+    unreached.unreached = true;
+    for (CopySlot* slot : line) hosts.ask_again(*slot, unreached);
+    CHECK(hosts.answered == 1 + 2 * line.size());
+    for (const CopySlot* slot : line) CHECK(slot->words() == "\n");
 }
 
 TEST_CASE("in small jobs, and where a host's address is not known, nothing is handed on",
