@@ -44,14 +44,14 @@ constexpr std::string_view kNodeScript = R"sh(
     { dtrun_has "$dtrun_id"; [ -z "$dtrun_agent" ]; }; then
         dtrun_folder; dtrun_e=$({ umask 077; dtrun_get >"$dtrun_new"; } 2>&1) ||
         dtrun_no "$dtrun_e";
-        dtrun_store;
+        dtrun_store; "$dtrun_agent" --prepare </dev/null >/dev/null 2>&1;
     else
         [ "$dtrun_agent" ] && [ -L "$dtrun_cache/.first-$dtrun_job" ] &&
         rm -f "$dtrun_cache/.first-$dtrun_job";
         head -c "$dtrun_come" >/dev/null;
     fi;
     echo "@$dtrun_host dtrun-agent-stored"; read -r dtrun_come || exit 1;
-    [ "$dtrun_agent" ] || dtrun_sees "$dtrun_id" ||
+    [ "$dtrun_agent" ] || dtrun_stored "$dtrun_id" || dtrun_sees "$dtrun_id" ||
     dtrun_failed "another node has stored the agent in $dtrun_cache, where this one does not see it";
     dtrun_run --node "$dtrun_host"
 )sh";

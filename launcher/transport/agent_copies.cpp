@@ -83,9 +83,12 @@ asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, const AgentRequest& re
     AgentCopies::Home& home = copies.homes_.try_emplace(name, executor).first->second;
     const bool is_first = ++copies.asked_ == 1;
     if (copies.second_) copies.second_->cancel();
-    if (home.copying) waits();
-    while (home.copying) co_await home.changed.async_wait(use_tuple);
-    if (home.stored) co_return false;
+    if (home.copying && !home.stored) waits();
+    while (home.copying && !home.stored) co_await home.changed.async_wait(use_tuple);
+    if (home.stored) {
+        shared_ = &home;
+        co_return false;
+    }
     home.copying = true;
     home_ = &home;
     if (is_first && request.carries && copies.hands_on()) co_await copies.wait_for_second();
@@ -93,7 +96,13 @@ asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, const AgentRequest& re
 }
 
 void HomeTurn::stored() {
-    if (home_ != nullptr) home_->stored = true;
+    if (home_ == nullptr) return;
+    home_->stored = true;
+    home_->changed.cancel();
+}
+
+asio::awaitable<void> HomeTurn::all_of_it() {
+    while (shared_ != nullptr && shared_->copying) co_await shared_->changed.async_wait(use_tuple);
 }
 
 asio::awaitable<void> AgentCopies::wait_for_second() {

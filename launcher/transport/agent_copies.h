@@ -93,9 +93,9 @@ private:
     struct Home {
         explicit Home(const asio::any_io_executor& executor)
             : changed(executor, Timer::time_point::max()) {}
-        bool copying = false;  ///< a host of it gets a copy
-        bool stored = false;   ///< one runs the agent that it has got
-        Timer changed;         ///< cancelled when that host is done
+        bool copying = false;  ///< a host of it gets a copy, or unpacks the package
+        bool stored = false;   ///< the agent is there
+        Timer changed;         ///< cancelled when one of these changes
     };
     std::map<HostWants, AgentCopy> copies_;
     std::map<std::string, Home> homes_;  ///< by their names and the machine
@@ -124,11 +124,14 @@ public:
     /// \return whether this host is to get it; else it is there. Each host of an unknown home gets it
     asio::awaitable<bool> wait(AgentCopies& copies, const AgentRequest& request,
                                std::function<void()> waits);
-    /// The host runs the agent that it has got.
+    /// The host has stored the agent that it has got.
     void stored();
+    /// Waits, where another host has stored the agent, until that one has unpacked the package, or failed.
+    asio::awaitable<void> all_of_it();
 
 private:
-    AgentCopies::Home* home_ = nullptr;  ///< whose turn this is
+    AgentCopies::Home* home_ = nullptr;    ///< whose turn this is
+    AgentCopies::Home* shared_ = nullptr;  ///< in which another host has stored the agent
 };
 
 /// From whom a host gets its copy, and to whom it gives it.

@@ -45,6 +45,9 @@ inline std::string one_line(std::string_view script) {
 ///                    another CPU brings for this one. Else to nothing, and fails. What is installed is looked for once
 ///     sees ID        the same after a look into the cache that shows what another host has put there: clients of NFS
 ///                    remember for seconds that a file was missing, unless the folder is listed
+///     stored ID      the same where another host of this home has just stored it, and has looked at it: then it need only
+///                    be ours, in a folder of ours
+///     apart WORDS    runs a command for whose end nobody waits
 ///     run WORDS      becomes the agent that `has` has found, or `store` has stored
 ///
 /// Every host that lacks the agent runs this, be it that another one of its home stores it: what a shell can do itself
@@ -73,17 +76,19 @@ inline constexpr std::string_view kFindAgent = R"sh(
         [ -x "$1" ] && [ -z "$(dtrun_bad "$1")" ] &&
         [ "$("$1" --build-id 2>/dev/null)" = "$2" ];
     };
-    dtrun_vouched() {
+    dtrun_open() {
         [ -f "$dtrun_agent" ] && command exec 9<"$dtrun_agent" && dtrun_opened=/proc/self/fd/9 &&
-        [ -O $dtrun_opened ] && [ -x $dtrun_opened ] && [ $dtrun_opened -nt /proc/self ];
+        [ -O $dtrun_opened ] && [ -x $dtrun_opened ];
     };
+    dtrun_vouched() { dtrun_open && [ $dtrun_opened -nt /proc/self ]; };
+    dtrun_apart() { ( "$@" </dev/null >/dev/null 2>&1 & ); };
     dtrun_find() { dtrun_found=; command -v "$1" >/dev/null && dtrun_found=$(command -v "$1"); };
     dtrun_has() {
         dtrun_agent=$dtrun_cache/agent-$1; dtrun_kept=$dtrun_cache/.sum-$1;
         dtrun_vouched 2>/dev/null && return; dtrun_opened=; exec 9<&-;
         [ -x "$dtrun_agent" ] && [ -r "$dtrun_kept" ] && read -r dtrun_kept <"$dtrun_kept" &&
         [ "$(dtrun_sum <"$dtrun_agent")" = "$dtrun_kept" ] &&
-        [ -z "$(dtrun_bad "$dtrun_agent")" ] && return;
+        [ -z "$(dtrun_bad "$dtrun_agent")" ] && { dtrun_apart "$dtrun_agent" --vouch; return; };
         dtrun_agent=; [ "$dtrun_lacks" = "$1" ] && return 1; dtrun_lacks=$1; dtrun_names;
         dtrun_find dtrun && dtrun_found=$(readlink -f "$dtrun_found" 2>/dev/null);
         dtrun_prefix=${dtrun_found%/*}; dtrun_prefix=${dtrun_prefix%/*}; dtrun_find dtrun-agent;
@@ -94,7 +99,13 @@ inline constexpr std::string_view kFindAgent = R"sh(
         done;
         dtrun_agent=; return 1;
     };
-    dtrun_sees() { for dtrun_x in "$dtrun_cache"/*; do :; done; dtrun_has "$1"; };
+    dtrun_list() { for dtrun_x in "$dtrun_cache"/*; do :; done; };
+    dtrun_sees() { dtrun_list; dtrun_has "$1"; };
+    dtrun_stored() {
+        dtrun_list; dtrun_agent=$dtrun_cache/agent-$1;
+        [ -O "$dtrun_cache" ] && dtrun_open 2>/dev/null && return;
+        dtrun_opened=; exec 9<&-; dtrun_agent=; return 1;
+    };
     dtrun_run() {
         [ -z "$dtrun_opened" ] || exec $dtrun_opened --as "$dtrun_agent" "$@";
         exec "$dtrun_agent" "$@";
@@ -111,10 +122,10 @@ inline constexpr std::string_view kPacking =
 ///     store          stores the `bytes` bytes that have come there. They are the agent of build `id`, packed as `packed`
 ///                    says ("gzip", or "plain"), and, from byte `whole` on, the archive of its Python package; with SHA-256
 ///                    `digest`, unless that is empty: then somebody has looked already. Sets `agent` to the agent's path.
-///                    The archive is stored beside it, and the agent unpacks it before others hear of it
-/// The sum by which a later log-in knows it is empty if it vouches for itself. That is seen by a file which is made after it: of
-/// the shell's own start, by which `vouched` goes, each file is later that comes after that.
-/// The agent gets its name when it is whole, and what in the cache was not used for a month is removed. If `word` is set,
+///                    The archive is stored beside it, for the agent to unpack (--prepare)
+/// What later log-ins need is made when the job has gone on: the agent's sum, and, when its bytes are on the disk, the time
+/// by which it vouches for itself; and what in the cache was not used for a month is removed then.
+/// The agent gets its name when it is whole. If `word` is set,
 /// what has come is open as 8 afterwards, to be handed on, and has no name any more; else `word` is empty then. The umask,
 /// which ranks inherit, is as before. `failed TEXT` is called with what went wrong; it is to remove `new`, and not to return.
 inline constexpr std::string_view kStoreAgent = R"sh(
@@ -142,6 +153,13 @@ inline constexpr std::string_view kStoreAgent = R"sh(
             if [ -e "$dtrun_new" ] || [ -L "$dtrun_new" ]; then rm -f "$dtrun_new"; fi;
         } 2>&1) || dtrun_no "$dtrun_e";
     };
+    dtrun_keep() {
+        dtrun_sum <"$dtrun_agent" >"$dtrun_cache/.sum-$dtrun_id"; "$dtrun_agent" --vouch;
+        find "$dtrun_cache"
+        \( -name "agent-*" -o -name ".sum-*" -o -name ".new.*" -o -name ".first-*" -o
+        -name "package-*" \)
+        -atime +30 \( -mtime +30 -o -name "agent-*" \) -exec rm -rf {} +;
+    };
     dtrun_store() {
         dtrun_mask=$(umask); umask 077; dtrun_agent=$dtrun_cache/agent-$dtrun_id;
         set -- $(wc -c <"$dtrun_new");
@@ -162,10 +180,6 @@ inline constexpr std::string_view kStoreAgent = R"sh(
             if [ "$dtrun_packed" = plain ]; then head -c "$dtrun_whole" "$dtrun_new";
             else head -c "$dtrun_whole" "$dtrun_new" | gzip -dc; fi >"$dtrun_new.a";
         } 2>&1) || dtrun_no "$dtrun_e";
-        find "$dtrun_cache"
-        \( -name "agent-*" -o -name ".sum-*" -o -name ".new.*" -o -name ".first-*" -o
-        -name "package-*" \)
-        -atime +30 \( -mtime +30 -o -name "agent-*" \) -exec rm -rf {} + 2>/dev/null;
         dtrun_e=$({
             chmod 700 "$dtrun_new.a" && mv -f "$dtrun_new.a" "$dtrun_agent" &&
             rm -f "$dtrun_new" "$dtrun_cache/.first-$dtrun_job";
@@ -176,12 +190,7 @@ inline constexpr std::string_view kStoreAgent = R"sh(
         dtrun_failed "cannot tell who could change $dtrun_agent: $dtrun_e";
         [ -z "$dtrun_e" ] || dtrun_failed "others could change the agent in $dtrun_cache: they may
         write to $dtrun_e";
-        "$dtrun_agent" --prepare </dev/null >/dev/null 2>&1;
-        true >"$dtrun_cache/.sum-$dtrun_id";
-        { [ "$dtrun_agent" -nt "$dtrun_cache/.sum-$dtrun_id" ] && dtrun_vouched; } 2>/dev/null || {
-            dtrun_opened=; exec 9<&-; dtrun_sum <"$dtrun_agent" >"$dtrun_cache/.sum-$dtrun_id";
-        };
-        umask "$dtrun_mask";
+        dtrun_apart dtrun_keep; umask "$dtrun_mask";
     };
 )sh";
 

@@ -19,8 +19,8 @@ constexpr std::size_t kSaidBytesMax = 200;       // of a line that a failing pro
 // whether it can fetch, or could not reach whom it was to fetch from, and which home it has. It is told which agent to expect (build id, size, SHA-256, size without
 // the package, packing), by which word to hand it on, in how many seconds without a byte to give up, and either how long
 // a program is that comes behind that line and does the rest (carrier.py), or, if it is to fetch it from a host that hands
-// it on, at which port and address. It stores the agent. If it is told the build id alone, another host of this home has
-// stored it; if it cannot be seen here, or be fetched, the host asks again, without its home. Where Python has failed
+// it on, at which port and address. It stores the agent, and says so before it unpacks the
+// package. If it is told the build id alone, another host of this home has stored it; if it cannot be seen here, or be fetched, the host asks again, without its home. Where Python has failed
 // itself, or has not begun within a second, as from a slow file server, it does without: who has no Python fares no worse.
 // Nothing else is sent before the host has said that it reads, so that `head` cannot read too far. What has come by ssh,
 // which checks that itself, is not summed up again.
@@ -39,7 +39,7 @@ constexpr std::string_view kStartScript = R"sh(
         read -r dtrun_id dtrun_bytes dtrun_digest dtrun_whole dtrun_packed
         dtrun_word dtrun_limit dtrun_code dtrun_port dtrun_from || exit 1;
         if [ "${dtrun_code:-0}" = 0 ]; then dtrun_code=; else dtrun_code=$(head -c "$dtrun_code"); fi;
-        dtrun_sees "$dtrun_id" && {
+        { [ -z "$dtrun_bytes" ] && dtrun_stored "$dtrun_id"; } || dtrun_sees "$dtrun_id" && {
             [ -L "$dtrun_cache/.first-$dtrun_job" ] && rm -f "$dtrun_cache/.first-$dtrun_job";
             dtrun_run $dtrun_option;
         };
@@ -77,6 +77,7 @@ constexpr std::string_view kStartScript = R"sh(
     dtrun_ask " $(dtrun_home "$dtrun_node.$$")"; [ "$dtrun_bytes" ] || dtrun_ask; dtrun_folder;
     until dtrun_got; do rm -f "$dtrun_new"; dtrun_ask; done;
     dtrun_digest=; dtrun_store;
+    echo dtrun-agent-stored; "$dtrun_agent" --prepare </dev/null >/dev/null 2>&1;
     [ -z "$dtrun_word" ] || dtrun_run --hand-on "$dtrun_word" 8 $dtrun_option 8<&8;
     dtrun_run $dtrun_option
 )sh";
@@ -118,7 +119,7 @@ std::string_view said_by_agent(std::string_view line) {
         break;
     }
     for (const std::string_view marker : {kAgentWanted, kAgentReceives, kAgentComes, kAgentFetched,
-                                          kAgentHandsOn, kAgentSend, kAgentFailed})
+                                          kAgentStored, kAgentHandsOn, kAgentSend, kAgentFailed})
         begin = std::min(begin, line.find(marker));
     return line.substr(begin);
 }
@@ -259,6 +260,7 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         // Also in place of kAgentSend: another job may have stored the agent after the host had looked.
         if (said.starts_with(kAgentReady)) {
             turn.stored();
+            co_await turn.all_of_it();
             co_return check_ready(said);
         }
         if (said.starts_with(kAgentFailed))
@@ -297,6 +299,8 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
                 slot.done();
                 phase(doing = "starting the agent");
             }
+        } else if (said == kAgentStored) {
+            turn.stored();
         } else if (said == kAgentFetched) {
             slot.done();
             phase(doing = "starting the agent");

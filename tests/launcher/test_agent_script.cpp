@@ -38,9 +38,9 @@ constexpr const char* kJob = "77";
 /// Stands for the agent: says which it is, and where it was executed.
 constexpr const char* kAgent =
     "#!/bin/sh\n"
-    "if [ \"$1\" = --build-id ]; then echo 0123abcd; else echo \"runs $0 $*\"; "
+    "case $1 in --build-id) echo 0123abcd;; --vouch | --prepare) ;; *) echo \"runs $0 $*\"; "
     "[ \"$1\" != --hand-on ] || cat <&8 >\"$HOME/handed\"; umask >\"$HOME/umask\"; "
-    "fi\n";
+    "esac\n";
 constexpr const char* kPackage = "the archive of a package";
 constexpr uid_t kNobody = 65'534;
 
@@ -93,10 +93,11 @@ public:
     std::string answer(const std::string& command, const std::string& answered) const {
         write_file(home / "in", answered);
         write_file(home / "command", command);
+        // What goes on in the background keeps 7 open.
         const std::string line = fmt::format(
-            "cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
+            "{{ cd / && umask 027 && HOME={0} XDG_CACHE_HOME={1} PATH={0}/bin:$PATH "
             "SLURMD_NODENAME=n1 {2} "
-            "{3} {0}/command <{0}/in >{0}/out 2>{0}/err",
+            "{3} {0}/command <{0}/in >{0}/out 2>{0}/err; }} 7>&1 | cat",
             home.native(), xdg, says, shell);
         static_cast<void>(std::system(line.c_str()));
         if (says.empty()) CHECK(read_file(home / "err").value() == "");
@@ -175,7 +176,7 @@ TEST_CASE("an agent that a host lacks is stored there and found again", "[agent]
     const std::string runs = fmt::format("runs {} \n", host.agent().native());
     const std::string said = host.start();
     CHECK_THAT(said, Catch::StartsWith("dtrun-agent-wanted " + machine() + " gzip,tcp,python ") &&
-                         Catch::EndsWith("\ndtrun-agent-send\n" + runs));
+                         Catch::EndsWith("\ndtrun-agent-send\ndtrun-agent-stored\n" + runs));
     CHECK(read_file(host.home / "umask").value() == "0027\n");  // of the log-in, for ranks
     CHECK(host.start() == runs);
     CHECK(read_file(host.home / "umask").value() == "0027\n");
@@ -225,8 +226,9 @@ TEST_CASE("a host without gzip asks for the agent as it is", "[agent]") {
     const std::string start = fmt::format("PATH={}/some; {}", host.home.native(),
                                           remote_agent_command({"/nowhere", kBuild}, kJob));
     CHECK(host.run(start) ==
-          fmt::format("dtrun-agent-wanted {} plain \ndtrun-agent-send\nruns {} \n", machine(),
-                      host.agent().native()));
+          fmt::format(
+              "dtrun-agent-wanted {} plain \ndtrun-agent-send\ndtrun-agent-stored\nruns {} \n",
+              machine(), host.agent().native()));
 }
 
 TEST_CASE("a home where nothing can be stored is told with the variables that name it", "[agent]") {
@@ -329,25 +331,26 @@ TEST_CASE("who stores the agent, or waits for it, starts few programs", "[agent]
     const Sent sent{agent + kPackage, agent.size()};
     const std::string copied = fmt::format("{}\n{}", sent.announcement(), sent.bytes);
     CHECK(started(copied) ==
-          "uname\nmkdir\nln\nreadlink\nchmod\nhead\nwc\ntail\nmv\nhead\nfind\nchmod\nmv\nrm\nid\nfi"
-          "nd\ncksum\n");
+          "uname\nmkdir\nln\nreadlink\nchmod\nhead\nwc\ntail\nmv\nhead\nchmod\nmv\nrm\nid\nfind\n"
+          "cksum\nfind\n");  // these two in the background
     // Another host of the home stores it.
     fs::remove(host.agent());
     fs::create_symlink("n1.1", host.cache() / ".first-77");
     CHECK(started(fmt::format("{}\n", kBuild)) == "uname\nreadlink\n");
 }
 
-TEST_CASE("no sum is taken of an agent that vouches for itself when it is stored", "[agent]") {
+TEST_CASE("an agent that was stored vouches for itself while the job goes on", "[agent]") {
     const HostHere host;
     const std::string agent = fmt::format(
-        "#!/bin/sh\nif [ \"$1\" = --prepare ]; then touch -d @{} \"$0\"; else echo \"runs $*\"; "
-        "fi\n",
+        "#!/bin/sh\ncase $1 in --vouch) until [ -e \"$HOME/ran\" ]; do sleep 0.01; done; "
+        "touch -d @{} \"$0\";; --prepare) ;; *) : >\"$HOME/ran\"; echo \"runs $*\";; esac\n",
         agent::kVouchedTime);
     const Sent sent{agent, agent.size()};
-    const std::string said =
-        host.run(remote_agent_command({"/nowhere", kBuild}, kJob), sent, agent);
-    CHECK_THAT(said, Contains(fmt::format("\nruns --as {}", host.agent().native())));
-    CHECK(fs::is_empty(host.cache() / fmt::format(".sum-{}", kBuild)));
+    const std::string start = remote_agent_command({"/nowhere", kBuild}, kJob);
+    CHECK_THAT(host.run(start, sent, agent), Catch::EndsWith("\ndtrun-agent-stored\nruns \n"));
+    CHECK(host.run(start, sent, agent) == "runs --as " + host.agent().native() + "\n");
+    // Where the time cannot be kept its sum is as good.
+    CHECK_FALSE(fs::is_empty(host.cache() / fmt::format(".sum-{}", kBuild)));
 }
 
 TEST_CASE("variables of the user that are called like those of the scripts mean nothing",
@@ -368,7 +371,7 @@ TEST_CASE("variables of the user that are called like those of the scripts mean 
 TEST_CASE("what the user exports reaches the agent as it was, whatever it is called", "[agent]") {
     HostHere host;
     const std::string agent =
-        "#!/bin/sh\n[ \"$1\" = --prepare ] || tr '\\0' '\\n' </proc/$$/environ "
+        "#!/bin/sh\ncase $1 in --prepare | --vouch) exit;; esac; tr '\\0' '\\n' </proc/$$/environ "
         ">\"$HOME/exported\"\n";
     const Sent sent{gzip(agent) + kPackage, gzip(agent).size(), "gzip"};
     std::vector<std::string> exported{"BASH_FUNC_run%%=() {  echo mine\n}"};
@@ -619,16 +622,18 @@ TEST_CASE("a host is told that another one has stored the agent, and asks for it
     const std::string look = fmt::format("{}\n", kBuild);
     const std::string said =
         host.answer(command, look + fmt::format("{}\n{}", sent.announcement(), agent));
-    CHECK_THAT(said,
-               Contains(fmt::format(
-                   "\ndtrun-agent-wanted {} gzip,tcp,python\ndtrun-agent-send\nruns ", machine())));
+    CHECK_THAT(
+        said,
+        Contains(fmt::format(
+            "\ndtrun-agent-wanted {} gzip,tcp,python\ndtrun-agent-send\ndtrun-agent-stored\nruns ",
+            machine())));
     // It comes between the first look and the answer.
     write_file(host.home / "bin/readlink",
                fmt::format("#!/bin/sh\nmv {0}.away {0}\necho n1.1\n", host.agent().native()), 0755);
     fs::rename(host.agent(), host.agent().native() + ".away");
     CHECK(host.answer(command, look) ==
-          fmt::format("dtrun-agent-wanted {} gzip,tcp,python n1.1\nruns {} \n", machine(),
-                      host.agent().native()));
+          fmt::format("dtrun-agent-wanted {} gzip,tcp,python n1.1\nruns /proc/self/fd/9 --as {}\n",
+                      machine(), host.agent().native()));
 }
 
 TEST_CASE("of nodes of a step that have one home one stores the agent", "[agent][slurm]") {
@@ -658,9 +663,11 @@ TEST_CASE("a host fetches the agent from another one, and hands it on", "[agent]
     const std::string said =
         host.answer(remote_agent_command({"/nowhere", kBuild}, kJob),
                     fmt::format("{} word 10 0 {} 127.0.0.1\n", sent.announcement(), giver.port));
-    CHECK_THAT(said, Contains(" gzip,tcp,python ") && !Contains("dtrun-agent-send") &&
-                         Contains(fmt::format("\ndtrun-agent-fetched\nruns {} --hand-on word 8\n",
-                                              host.agent().native())));
+    CHECK_THAT(said,
+               Contains(" gzip,tcp,python ") && !Contains("dtrun-agent-send") &&
+                   Contains(fmt::format(
+                       "\ndtrun-agent-fetched\ndtrun-agent-stored\nruns {} --hand-on word 8\n",
+                       host.agent().native())));
     CHECK(read_file(host.agent()).value() == agent);
     CHECK(read_file(host.package()).value() == kPackage);
     // What is handed on has no name, which would stay where the agent does not run.
@@ -722,12 +729,13 @@ TEST_CASE("where Python cannot receive the agent the host asks again", "[agent]"
     const std::string said =
         host.answer(command, fmt::format("{}{} 127.0.0.1\n{}", program, giver.port, again));
     CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp,python\n") &&
-                         Contains("\ndtrun-agent-send\nruns "));
+                         Contains("\ndtrun-agent-send\ndtrun-agent-stored\nruns "));
     // Nobody listens there: that is said, so that dtrun soon knows that hosts do not reach each other.
     const HostHere apart;
     have_time(apart);
     CHECK_THAT(apart.answer(command, fmt::format("{}1 127.0.0.1\n{}", program, again)),
-               Contains(" gzip,tcp,unreached,python\n") && Contains("\ndtrun-agent-send\nruns "));
+               Contains(" gzip,tcp,unreached,python\n") &&
+                   Contains("\ndtrun-agent-send\ndtrun-agent-stored\nruns "));
     // It is broken itself, or lies on a file server that takes its time.
     for (const char* const does : {"exit 1", "echo no such module >&2; exit 1", "exec sleep 60"}) {
         INFO(does);
@@ -736,7 +744,7 @@ TEST_CASE("where Python cannot receive the agent the host asks again", "[agent]"
         const auto began = std::chrono::steady_clock::now();
         const std::string without = broken.answer(command, program + again);
         CHECK_THAT(without, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp\n") &&
-                                Contains("\ndtrun-agent-send\nruns "));
+                                Contains("\ndtrun-agent-send\ndtrun-agent-stored\nruns "));
         CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
     }
 }
@@ -772,7 +780,8 @@ TEST_CASE("a host that cannot fetch the agent, or gets another one, asks again",
                         fmt::format("{0} word 10 0 {1} 127.0.0.1\n{0} word 10 0\n{2}",
                                     sent.announcement(), giver.port, agent));
         CHECK_THAT(said, Contains("\ndtrun-agent-wanted " + machine() + " gzip,tcp,python\n") &&
-                             Contains("\ndtrun-agent-send\nruns ") && !Contains("fetched"));
+                             Contains("\ndtrun-agent-send\ndtrun-agent-stored\nruns ") &&
+                             !Contains("fetched"));
         CHECK(read_file(host.agent()).value() == agent);
     }
 }

@@ -270,6 +270,39 @@ TEST_CASE("of hosts that have one home one gets the agent, and the others look a
     CHECK(copied() == 5);
 }
 
+TEST_CASE(
+    "hosts start the agent while another one of their home unpacks the package, and then wait",
+    "[agent]") {
+    const TestAgent agent;
+    const TempDir seen;
+    // The other one says that it is ready when it has been told that the agent is there, which is not the end of its wait.
+    const std::string stores =
+        fmt::format(
+            "echo dtrun-agent-send; head -c \"$n\" >/dev/null; echo dtrun-agent-stored; "
+            "until [ -e {0} ]; do sleep 0.01; done; mkdir {1}; ",
+            seen.at("waits"), seen.at("unpacked")) +
+        kReadyLine;
+    const std::string looks = fmt::format("echo >{}; {}", seen.at("waits"), kReadyLine);
+    asio::io_context io;
+    AgentCopies copies;
+    std::vector<Result<void>> ends;
+    std::vector<bool> was_unpacked;
+    for (int i = 0; i < 2; ++i) {
+        const std::string asks =
+            fmt::format("echo {}{} plain n1.1; read -r id n h z c; [ \"$n\" ] || {{ {}; exit; }}; ",
+                        kAgentWanted, kMachine, looks);
+        asio::co_spawn(io, greet_one(io, copies, asks + stores, ends),
+                       [&](std::exception_ptr error) {
+                           if (error) std::rethrow_exception(error);
+                           was_unpacked.push_back(std::filesystem::exists(seen.at("unpacked")));
+                       });
+    }
+    io.run();
+    REQUIRE(ends.size() == 2);
+    for (const auto& end : ends) CHECK(end.has_value());
+    CHECK(was_unpacked == std::vector<bool>{true, true});
+}
+
 TEST_CASE("a host that fails while it stores the agent leaves that to another of its home",
           "[agent]") {
     const TestAgent agent;

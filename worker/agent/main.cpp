@@ -36,7 +36,8 @@ constexpr const char* kUsage =
     "to do; --node NAME tells it that Slurm starts it, --checkup that dtrun doctor does,\n"
     "--keep that dtrun hold does, --lent-ssh-agent that the ssh-agent of its log-in is for dtrun,\n"
     "--demo-rank that it is a rank of dtrun demo. Start scripts say by which name it runs (--as),\n"
-    "that it was stored just now (--prepare), and that others may fetch it here (--hand-on).\n"
+    "that it is to unpack its package (--prepare), to vouch for its own file (--vouch), and that\n"
+    "others may fetch it here (--hand-on).\n"
     "By hand it is good for two things:\n"
     "  dtrun-agent --build-id     print which build this is\n"
     "  dtrun-agent --sweep JOB AGENT\n"
@@ -86,9 +87,13 @@ int main(int argc, char** argv) {
         return 1;
     };
     if (const auto lacking = dtrun::lacking_in_system()) return fails(*lacking);
-    if (const auto own = dtrun::own_program())
-        if (const auto safe = dtrun::agent::vouch_for(*own); !safe)
-            return fails(safe.error().message);
+    const bool vouches = option == "--vouch" && argc == 2;
+    if (const auto own = dtrun::own_program()) {
+        const auto safe =
+            vouches ? dtrun::agent::vouch_for(*own) : dtrun::agent::close_to_others(*own);
+        if (!safe) return fails(safe.error().message);
+    }
+    if (vouches) return 0;
     if (option == "--prepare" && argc == 2)  // what goes wrong is told by the agent that lacks it
         return dtrun::agent::find_own_package() ? 0 : 1;
     if (handed_on) dtrun::agent::start_handing_on(word, dtrun::Fd(static_cast<int>(*handed_on)));

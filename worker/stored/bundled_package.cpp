@@ -145,7 +145,8 @@ void make_folders(const fs::path& folder) {
     ::mkdir(folder.c_str(), 0755);
 }
 
-/// Files of a folder that come piece by piece.
+/// Files of a folder that come piece by piece, one after the other. Nobody waits until they are on the disk: of one that a
+/// crash has not left whole the size is another one, which is seen at the next start.
 class NewFiles {
 public:
     explicit NewFiles(const std::string& folder) : folder_(folder) {}
@@ -153,33 +154,29 @@ public:
     Result<void> write(const std::string& name, std::uint64_t at, std::string_view piece) {
         if (at == 0)
             if (auto begun = begin(folder_ / name); !begun) return begun;
-        if (!write_all(opened_.back().get(), piece))
-            return std::unexpected(file_error(folder_ / name));
+        if (!write_all(opened_.get(), piece)) return std::unexpected(file_error(folder_ / name));
         return {};
     }
 
-    /// All of them are on the disk afterwards: a crash must not leave a folder with half of its files. They go there
-    /// together, which takes a fraction of the time that writing and fsync() of one after the other takes.
-    Result<void> sync() {
-        // All of them begin to go to the disk before any is waited for; what others write there (syncfs()) may take minutes.
-        for (const Fd& fd : opened_) ::sync_file_range(fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
-        for (const Fd& fd : opened_)
-            if (::fsync(fd.get()) != 0) return std::unexpected(file_error(folder_));
+    /// The last one: what a file server cannot store it may say only then.
+    Result<void> close() {
+        if (opened_ && ::close(opened_.release()) != 0) return std::unexpected(file_error(folder_));
         return {};
     }
 
 private:
     Result<void> begin(const fs::path& file) {
+        if (auto closed = close(); !closed) return closed;
         make_folders(file.parent_path());
         // Python would make it as the umask has it, and what others may write to is unpacked again.
         if (file.extension() == ".py") make_folders(file.parent_path() / "__pycache__");
-        opened_.emplace_back(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-        if (!opened_.back()) return std::unexpected(file_error(file));
+        opened_ = Fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+        if (!opened_) return std::unexpected(file_error(file));
         return {};
     }
 
     fs::path folder_;
-    std::vector<Fd> opened_{};
+    Fd opened_{};
 };
 
 /// Gives a folder its name. Of several agents that do it at once, on this host or on others that have the same home,
@@ -213,7 +210,7 @@ Result<void> unpack_into(const std::string& made, const fs::path& archive, std::
                          return files.write(name, at, piece);
                      });
     if (!read) return fail(read.error(), "{}", archive.native());
-    return files.sync();
+    return files.close();
 }
 
 Result<void> unpack(const fs::path& archive, std::string_view digest, const fs::path& folder,

@@ -19,8 +19,12 @@ namespace {
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 constexpr std::string_view kOpenFile = "/proc/self/fd/";
 
+bool is_copied(const std::filesystem::path& file) {
+    return file.filename().native().starts_with("agent-");
+}
+
 /// Has nobody but its owner write to it. \return false: it is not ours, or cannot be looked at
-bool close_to_others(const std::string& path) {
+bool take_from_others(const std::string& path) {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) return false;
     return (info.st_mode & kOthersWrite) == 0 || ::chmod(path.c_str(), 0700) == 0;
@@ -29,7 +33,7 @@ bool close_to_others(const std::string& path) {
 /// How others could have another agent executed.
 std::optional<std::string> way_to_change(const std::string& file, const std::string& folder) {
     for (const auto& path : {file, folder})
-        if (!close_to_others(path)) return "they may write to " + path;
+        if (!take_from_others(path)) return "they may write to " + path;
     return replaceable(folder);
 }
 
@@ -45,23 +49,26 @@ std::optional<std::string> replaceable(const std::string& folder) {
     return std::nullopt;
 }
 
-Result<void> vouch_for(const std::string& file) {
+Result<void> close_to_others(const std::string& file) {
     const std::filesystem::path path(file);
-    if (!path.filename().native().starts_with("agent-")) return {};
+    struct stat info {};
+    if (!is_copied(path) || ::stat(file.c_str(), &info) != 0) return {};
+    const std::string folder = path.parent_path().native();
+    const auto why = way_to_change(file, folder);
+    if (!why) return {};
+    const timespec now[] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+    if (info.st_mtim.tv_sec == kVouchedTime) ::utimensat(AT_FDCWD, file.c_str(), now, 0);
+    return fail(Errc::denied, "others could change the agent in {}: {}", folder, *why);
+}
+
+Result<void> vouch_for(const std::string& file) {
+    if (auto closed = close_to_others(file); !closed || !is_copied(file)) return closed;
     const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
-    if (!fd || ::fstat(fd.get(), &info) != 0) return {};
-    const bool vouches = info.st_mtim.tv_sec == kVouchedTime;
-    const std::string folder = path.parent_path().native();
-    const timespec kept{0, UTIME_OMIT};
-    if (const auto why = way_to_change(file, folder)) {
-        const timespec now[] = {kept, {0, UTIME_NOW}};
-        if (vouches) ::futimens(fd.get(), now);
-        return fail(Errc::denied, "others could change the agent in {}: {}", folder, *why);
-    }
+    if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_mtim.tv_sec == kVouchedTime) return {};
     // The time may outlive a crash that the bytes do not.
-    if (vouches || ::fsync(fd.get()) != 0) return {};
-    const timespec times[] = {kept, {kVouchedTime, 0}};
+    if (::fsync(fd.get()) != 0) return {};
+    const timespec times[] = {{0, UTIME_OMIT}, {kVouchedTime, 0}};
     ::futimens(fd.get(), times);  // without it the next log-in looks at modes and bytes again
     return {};
 }

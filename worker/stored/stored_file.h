@@ -13,11 +13,14 @@ namespace dtrun::agent {
 /// its bytes (launcher/transport/agent_script.h, and docs/decisions/037-agents-that-vouch.md for why they may).
 inline constexpr std::int64_t kVouchedTime = 2'114'380'800;
 
-/// Has the file of an agent that runs vouch for what it is, if it was copied to a cache ("agent-<id>") and nobody but
-/// its user and root could change it, or put another one in its place. Takes from others what they may do to the
-/// file and its folder. Other files are left alone.
+/// Whether nobody but its user and root could change the file of an agent that was copied to a cache ("agent-<id>"), or put
+/// another one in its place. Takes from others what they may do to the file and its folder. Other files are left alone.
 /// \param file  the agent's own
 /// Errc: denied (who or what is in the way; the file vouches for nothing then)
+Result<void> close_to_others(const std::string& file);
+
+/// Has such a file vouch for what it is. Its bytes are written to the disk before, which may take seconds.
+/// Errc: as above. One that cannot be written to the disk, or cannot have that time, vouches for nothing, without a word
 Result<void> vouch_for(const std::string& file);
 
 /// Why somebody but us and root could put another folder in the place of this one: the same question that start scripts
