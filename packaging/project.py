@@ -35,8 +35,8 @@ def changes(of_version):
 
 
 def change_items(of_version):
-    """The same, an item each, without line breaks."""
-    text = "\n".join(changes(of_version) or [])
+    """The same, an item each, without line breaks and the headings of groups."""
+    text = "\n".join(line for line in changes(of_version) or [] if not line.startswith("#"))
     return [" ".join(item.split()) for item in re.split(r"^- ", text, flags=re.MULTILINE)[1:]]
 
 
