@@ -1,6 +1,7 @@
 #include "rendezvous/links/server.h"
 
 #include "base/fd.h"
+#include "base/ids.h"
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/accept.h"
@@ -9,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <algorithm>
+#include <iterator>
 
 namespace dtrun {
 namespace {
@@ -121,25 +123,30 @@ void Server::meet(tcp::socket socket) {
     tasks_.spawn(greet(shared, id));
 }
 
-/// Closes the oldest unauthenticated connection if there are too many. It must not be the newest,
-/// else nobody could connect while many unauthenticated connections are open.
+/// Closes one of the unauthenticated connections if there are too many, whichever it is. If it were the newest,
+/// nobody could connect while strangers hold all places; and if it were the oldest, nobody could while more come than
+/// are served: each would be closed before its turn.
 void Server::make_room(const std::string& from) {
     const std::size_t room = room_for_unauthenticated(options_.unauthenticated_max);
     const auto those = unauthenticated_from_.find(from);
     const bool too_many_of_those =
         those != unauthenticated_from_.end() && those->second >= quarter(room);
     if (!too_many_of_those && unauthenticated_.size() < room) return;
-    const auto oldest = std::ranges::find_if(unauthenticated_, [&](const auto& each) {
+    const auto may_go = [&](const auto& each) {
         return !too_many_of_those || each.second.from == from;
-    });
+    };
+    const auto any = std::next(unauthenticated_.begin(),
+                               static_cast<std::ptrdiff_t>(random_id() % unauthenticated_.size()));
+    auto chosen = std::find_if(any, unauthenticated_.end(), may_go);
+    if (chosen == unauthenticated_.end()) chosen = std::ranges::find_if(unauthenticated_, may_go);
     const std::size_t crowd = too_many_of_those ? those->second : unauthenticated_.size();
     if (const auto times = crowd_.count())
-        log::warn("{} connections are not authenticated yet{}{}: closed {} of the oldest", crowd,
+        log::warn("{} connections are not authenticated yet{}{}: closed {} of them", crowd,
                   too_many_of_those ? ", all from " : "", too_many_of_those ? from : "", *times);
     // cancel() does no harm to a connection that has authenticated itself a moment ago.
     boost::system::error_code ignored;
-    oldest->second.socket->cancel(ignored);
-    forget(oldest->first);
+    chosen->second.socket->cancel(ignored);
+    forget(chosen->first);
 }
 
 /// \return whether it was still among the unauthenticated connections

@@ -21,8 +21,7 @@ namespace dtrun {
 struct ServerOptions {
     std::chrono::milliseconds authentication_timeout{5'000};
     /// Most unauthenticated connections, also limited to a quarter of our descriptors; one address
-    /// may have a quarter of them. A further one closes the oldest: legitimate ones need
-    /// milliseconds.
+    /// may have a quarter of them. A further one closes any of them: who is legitimate tries again.
     std::size_t unauthenticated_max = 4'096;
     bool encrypt = false;  ///< clients must want the same
 };
@@ -71,7 +70,7 @@ private:
     Admit admit_;
     ServerOptions options_;
     std::vector<std::unique_ptr<tcp::acceptor>> acceptors_;
-    std::map<std::uint64_t, UnauthenticatedPeer> unauthenticated_;  ///< the oldest first
+    std::map<std::uint64_t, UnauthenticatedPeer> unauthenticated_;  ///< by number
     std::map<std::string, std::size_t> unauthenticated_from_;
     std::uint64_t last_unauthenticated_ = 0;
     Throttle crowd_;

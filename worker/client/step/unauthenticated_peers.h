@@ -10,8 +10,8 @@
 namespace dtrun::embedded {
 
 /// Connections of which nobody knows yet whose they are. Each has its time to prove itself; and for
-/// one too many the oldest is cut off, not the newest, as our ranks prove themselves within
-/// milliseconds.
+/// one too many any of them is cut off. Were it the newest, strangers could keep our ranks out; were it the oldest, so
+/// could our ranks each other, where more come at once than prove themselves in the meantime.
 ///
 /// Thread: the server's.
 class UnauthenticatedPeers {
@@ -23,7 +23,7 @@ public:
     /// It has proved itself, or has gone; nothing if it is no stranger.
     void remove(PeerId id) { due_.erase(id); }
 
-    /// Who has to go before another one may come.
+    /// Who has to go before another one may come, each time another.
     std::optional<PeerId> excess() const;
     std::optional<PeerId> late(Moment at) const;
     /// When the next one is late.
