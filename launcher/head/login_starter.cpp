@@ -27,6 +27,14 @@ constexpr const char* kWayThroughFirewalls =
     "(--network-interfaces), or "
     "have one port for all jobs (dtrun serve --listen, and dtrun join)";
 
+/// What can be done where an agent cannot connect back; empty: its message does not say that.
+std::string_view way_back(std::string_view why) {
+    if (!why.starts_with("the agent cannot reach this machine")) return "";
+    if (why.contains("127.0.0.1 (Network is unreachable)"))
+        return "; this network namespace has no loopback: ip link set lo up";
+    return kWayThroughFirewalls;
+}
+
 }  // namespace
 
 LoginStarter::LoginStarter(Parts parts)
@@ -295,10 +303,8 @@ asio::awaitable<void> LoginStarter::hold_lifeline(HostId host) {
         if (!said.empty()) log::warn("{}", said);
         if (line && line->starts_with(transport::kAgentFailed)) {
             const std::string why = line->substr(transport::kAgentFailed.size());
-            const bool is_unreachable = why.starts_with("the agent cannot reach this machine");
-            co_return host_failed(
-                host, Error{Errc::internal,
-                            fmt::format("{}{}", why, is_unreachable ? kWayThroughFirewalls : "")});
+            co_return host_failed(host,
+                                  Error{Errc::internal, fmt::format("{}{}", why, way_back(why))});
         }
         if (line) continue;
         if (line.error().code == Errc::cancelled || state.done) co_return;

@@ -366,6 +366,14 @@ TEST_CASE("a head that a host cannot reach is told with all addresses that were 
     cluster.run("head", {"ip", "addr", "del", "10.98.0.1/24", "dev", "eth0"});
 }
 
+TEST_CASE("a network without loopback, as of `unshare -n`, is told as that", "[cluster][errors]") {
+    Cluster& cluster = Cluster::shared(kHosts);
+    const Finished done =
+        cluster.run("head", {"unshare", "-n", Cluster::program(), "-np", "2", "true"});
+    CHECK(done.exit_code == 203);
+    CHECK_THAT(done.err, Contains("no loopback: ip link set lo up") && !Contains("firewall"));
+}
+
 TEST_CASE("of several addresses of the head a host uses the one that it can reach",
           "[cluster][errors]") {
     Cluster& cluster = Cluster::shared(kHosts);
