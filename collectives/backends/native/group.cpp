@@ -17,6 +17,7 @@ NativeGroup::NativeGroup(const GroupSpec& spec, std::unique_ptr<over_tcp::TcpGro
 Result<void> NativeGroup::set_topology(const HostTopology& host_topology) {
     topology_ = host_topology.topology;
     host_ = host_topology.host.get();
+    why_apart_ = host_topology.why_apart;
     way_ = topology_.is_apart() ? Way::tcp : topology_.one_host() ? Way::memory : Way::both;
     if (way_ != Way::both || topology_.place() >= topology_.rails()) return {};
     GroupSpec rail = spec_;
@@ -40,6 +41,7 @@ GroupFacts NativeGroup::facts() const {
         facts.details.emplace_back(
             "levels", fmt::format("{} hosts, {} rails", topology_.hosts(), topology_.rails()));
     }
+    if (!why_apart_.empty()) facts.details.emplace_back("shared memory", "no: " + why_apart_);
     if (const auto* parts = host_ != nullptr ? host_->machine_parts() : nullptr)
         facts.details.emplace_back(
             "parts of this machine",

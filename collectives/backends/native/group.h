@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace dtrun::collectives::native {
@@ -85,6 +86,7 @@ private:
         rail_;  ///< one rank of each host, by host; none for spare ranks
     Topology topology_;
     HostGroup* host_ = nullptr;
+    std::string why_apart_;  ///< of HostTopology
     Way way_ = Way::tcp;
     std::uint64_t expected_ = 0;
     std::uint64_t sequence_ = 0;

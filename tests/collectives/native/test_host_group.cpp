@@ -114,6 +114,13 @@ TEST_CASE("Ranks that may not share memory say why, and go on without", "[levels
     REQUIRE(failures(results) == "");
     CHECK(ranks[0].host_topology.host == nullptr);
     CHECK(ranks[0].host_topology.why_apart == "DTRUN_SHARED_MEMORY is no");
+    const auto told = [&](std::size_t rank) {
+        return std::ranges::count(
+            ranks[rank].group->facts().details,
+            std::pair<std::string, std::string>("shared memory", "no: DTRUN_SHARED_MEMORY is no"));
+    };
+    CHECK(told(0) == 1);
+    CHECK(told(2) == 0);
     CHECK(ranks[2].host_topology.topology.is_apart());
     const auto met = run_ranks(3, std::function([&](std::uint32_t rank) {
                                    return ranks[rank].group->run(op::barrier());
