@@ -1,6 +1,7 @@
 #include "collectives/backends/tcp/mesh.h"
 
 #include "base/ids.h"
+#include "collectives/backends/tcp/address.h"
 
 #include <sys/uio.h>
 
@@ -152,8 +153,9 @@ Result<void> Mesh::greet(std::uint32_t peer) {
     if (::poll(&writable, 1, 0) <= 0) return {};
     if (auto made = link.socket.connected(); !made)
         return std::unexpected(lost(
-            peer, {Errc::closed, fmt::format("rank {} cannot be reached: {}",
-                                             address_book_.name_of(peer), made.error().message)}));
+            peer, {Errc::closed,
+                   fmt::format("rank {} cannot be reached at {}: {}", address_book_.name_of(peer),
+                               text_of(address_book_.address(peer)), made.error().message)}));
     link.asking.emplace(ConnectRequest{kind_, address_book_.rank(), peer}, address_book_.terms());
     link.state = Link::State::greets;
     return introduce(peer);
