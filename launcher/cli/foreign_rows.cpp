@@ -19,7 +19,7 @@ using enum FlagGroup;
 
 constexpr std::size_t kWordsColumn = 34;  // where explanations begin in `dtrun help words`
 
-constexpr string_view kTorchrun = "or -H and -np; run dtrun once, not on every node";
+constexpr string_view kTorchrun = "or -H and -np: dtrun is run once, not on every node";
 constexpr string_view kDeepspeed = "or -H and -np";
 constexpr string_view kAccelerate =
     "a flag of accelerate; run dtrun once for all machines: write -H s1:4,s2:4 python3 train.py";

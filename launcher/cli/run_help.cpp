@@ -90,8 +90,8 @@ std::string horovod_help() {
     const std::span<const Flag> flags = run_flags().flags();
     std::vector<Flag> own(flags.begin(), flags.end());
     std::erase_if(own, [](const Flag& flag) { return flag.group != FlagGroup::horovod; });
-    return "Horovod's settings, set by the flags of horovodrun (default: Horovod's own, or "
-           "your\nHOROVOD_* variables):\n" +
+    return "Horovod's settings, set by the flags of horovodrun (default: Horovod's own, or\nyour "
+           "HOROVOD_* variables):\n" +
            flag_rows(own, FlagGroup::horovod) + "\nRefused flags of horovodrun:\n" + refusals(own);
 }
 

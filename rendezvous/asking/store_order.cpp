@@ -72,7 +72,7 @@ that of its own job.
 )";
     for (const StoreVerb& verb : kStoreVerbs) help += help_of(verb);
     return help +
-           R"(VALUE may be -, for standard input. Put "--" before words that begin with a dash.
+           R"(VALUE may be -, for standard input. Put "--" before words that begin with '-'.
 
 COMMAND finds NAME in DTRUN_LOCK, and in DTRUN_LOCK_TOKEN a number that grows
 with every holder, so that whatever it writes to can refuse a holder whose

@@ -64,7 +64,7 @@ TEST_CASE("the first word is a command or a program", "[cli][completion]") {
 TEST_CASE("a dash begins the options of the command, each with what it does", "[cli][completion]") {
     const Completion found = completed({"--bind"});
     CHECK(words_of(found) == std::set<std::string>{"--bind-to", "--binding-args"});
-    CHECK_THAT(found.words.front().second, Contains("processors of a rank"));
+    CHECK_THAT(found.words.front().second, Contains("what each rank is bound to"));
     CHECK(words_of(completed({"top", "--s"})) == std::set<std::string>{"--sort"});
     CHECK(words_of(completed({"run", "-np", "4", "--max-r"})) ==
           std::set<std::string>{"--max-restarts"});
@@ -137,7 +137,8 @@ TEST_CASE("a manual page has sections, and the options of the table", "[cli][man
     const std::string page = man_page(kCommands, kCommands[1]);
     CHECK_THAT(page, Contains(".SH NAME\ndtrun\\-top \\- what ranks use\n"));
     CHECK_THAT(page, Contains(".SH SYNOPSIS\n.nf\ndtrun top [JOB] [options]\n.fi\n"));
-    CHECK_THAT(page, Contains(".TP\n.B \\-\\-interval SECONDS\nbetween two looks (default: 2)\n"));
+    CHECK_THAT(page,
+               Contains(".TP\n.B \\-\\-interval SECONDS\ntime between two looks (default: 2)\n"));
     CHECK_THAT(page, Contains(".SH EXIT STATUS\n0; 200 no such job.\n"));
     CHECK_THAT(page, Contains(".SH SEE ALSO\n.BR dtrun (1)\n"));
     // What stands under "Options:" in the help is not there twice.
