@@ -10,7 +10,7 @@ namespace dtrun::collectives {
 /// When values travel in fewer bits.
 enum class CompressionPolicy {
     automatic,  ///< between hosts, where it is faster, which is tried; in full else, which is exact
-    always,  ///< also on one host, and however few they are: to study formats
+    always,     ///< also on one host, and however few they are: to study formats
 };
 
 /// How values are compressed.

@@ -21,8 +21,9 @@ struct SweepOptions {
     std::size_t warmup = 5;  ///< iterations before an operation's sizes, with the largest
     double seconds = 0;      ///< of one size; 0: no limit
     bool check = true;
-    bool in_place = false;       ///< measured in place, too
-    bool compress_auto = false;  ///< only where the library would: between hosts, where it is faster
+    bool in_place = false;  ///< measured in place, too
+    bool compress_auto =
+        false;  ///< only where the library would: between hosts, where it is faster
 };
 
 /// One measurement.

@@ -159,10 +159,10 @@ std::string EventLines::text(const Line& line) {
                                how_it_ended(fields));
         case EventKind::stalled:
         case EventKind::stall_ended:
-            return fmt::format("{} {} s: {}: {}",
-                               line.kind == EventKind::stalled ? "waiting for" : "no longer waiting, after",
-                               whole(fields, "waited_s"), text_of(fields, "ranks"),
-                               text_of(fields, "what"));
+            return fmt::format(
+                "{} {} s: {}: {}",
+                line.kind == EventKind::stalled ? "waiting for" : "no longer waiting, after",
+                whole(fields, "waited_s"), text_of(fields, "ranks"), text_of(fields, "what"));
         case EventKind::job_ending:
             return "the job ends: " + cause_of(fields);
         case EventKind::job_ended:

@@ -196,7 +196,8 @@ TEST_CASE("strangers of one address have a share, and displace only each other",
     CHECK(std::ranges::count(now, true) == 2);
 }
 
-TEST_CASE("where more come than are served, those who wait longest are not all closed", "[handshake]") {
+TEST_CASE("where more come than are served, those who wait longest are not all closed",
+          "[handshake]") {
     asio::io_context io;
     TestServer server(io, {.unauthenticated_max = 32});
     std::vector<tcp::socket> crowd;
