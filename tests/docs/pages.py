@@ -95,8 +95,8 @@ VARIES = [(re.compile(pattern), name) for pattern, name in (
     (r"\b\d+\.\d+\b", "#.#"), (r"\bpid \d+", "pid #"), (r"\b[0-9a-f]{12}([0-9a-f]{20})?\b", "JOB"), (r"127\.0\.0\.1:\d+", "127.0.0.1:#"))]
 
 
-# What dtrun says to who waits on a slow machine, and not else.
-MEANWHILE = re.compile(r"dtrun: (\d+/\d+ hosts ready after |.*\bwaiting for )")
+# What dtrun says only on a slow machine, to whoever waits, and when the waiting is over.
+MEANWHILE = re.compile(r"dtrun: (\d+/\d+ hosts ready after |.*\bwaiting for |job \S+: all are there$)")
 
 
 def alike(line):
