@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from dtrun.torch import backend
+from dtrun.torch import _work, backend
 from dtrun.torch.basics import shared_worker
 
 from torch_ranks import alike, check, distributed_model, same, train, wait_for_event
@@ -406,9 +406,28 @@ def pipelines(rank, size):
     check(torch.allclose(layer.weight.grad, alone[rank].weight.grad, atol=1e-6))
 
 
+def dropped(rank, size):
+    """With an older torch a work that nobody has any more is kept until its outcome was asked for, and not longer."""
+    _work._MUST_HOLD, must_hold = True, _work._MUST_HOLD
+    group, values = dist.group.WORLD, [torch.ones(1), torch.ones(2)]
+    for release in (lambda work: [work.wait() for _ in values], lambda work: work.get_future()):
+        group.allreduce_coalesced(values)
+        work, = _work._held.values()
+        release(work)
+        check(not _work._held)
+    group.allreduce(values[0]).wait()
+    group.allreduce(values[0]).get_future().wait()
+    check(not _work._held)
+    for _ in range(2 * _work._HELD_MAX):
+        _work.OperationWork(work._started, values)
+    check(len(_work._held) == _work._HELD_MAX)
+    _work._held.clear()
+    _work._MUST_HOLD = must_hold
+
+
 def works(rank, size):
-    for part in (collectives, complex_numbers, bits, shapes, sparse, short_forms, messages, from_anybody, parts_of_all, profiles,
-                 handles, wrong_sizes, callbacks, power_sgd, names):
+    for part in (dropped, collectives, complex_numbers, bits, shapes, sparse, short_forms, messages, from_anybody,
+                 parts_of_all, profiles, handles, wrong_sizes, callbacks, power_sgd, names):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))

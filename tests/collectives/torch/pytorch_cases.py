@@ -126,7 +126,7 @@ ON_CPU = (
     (r"cpu:gloo,cuda:nccl", "gloo"), (r"\.cuda\((?:[^()]|\([^()]*\))*\)", ".cpu()"), (r"\w+\.is_cuda\b", "True"),
     (r"torch\.cuda\.(synchronize|empty_cache|set_device|reset_\w+)\([^()]*\)", "None"),
     (r"torch\.cuda\.is_available\(\)", "True"), (r"torch\.cuda\.current_device\(\)", "0"),
-    (r"torch\.cuda\.device_count\(\)", "4"))
+    (r"torch\.cuda\.device_count\(\)", "4"), (r"device_ids=\[[^\[\]]*\]", "device_ids=None"))
 
 
 class OnCpu(importlib.machinery.SourceFileLoader):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -64,13 +64,37 @@ class Message(NamedTuple):
     source: Callable[[], int]  # the rank that has sent it
 
 
+#: Whether torch's C++, which starts functional collectives and those of DDP's reducer, keeps only its own part of a
+#: work that it gets: wait() then becomes that of torch's class, which never returns. 2.13 keeps the whole, 2.6 does not.
+_MUST_HOLD = tuple(int(number) for number in torch.__version__.split(".")[:2]) < (2, 13)
+#: Works that C++ may still ask for their outcome, and nobody in Python has: by their ids, the oldest first.
+_held: Dict[int, OperationWork] = {}
+#: Who has given up a work without asking must not make it stay for ever.
+_HELD_MAX = 1000
+
+
 class OperationWork(Work):
     """An operation that goes on. torch's own Work over a future does not tell that it has failed."""
+
+    _askings = 0  # how often C++ will ask for the outcome, once nobody in Python has the work
 
     def __init__(self, started: Started, tensors: Sequence[Any], message: Optional[Message] = None) -> None:
         """:param tensors: for result()"""
         super().__init__()
         self._started, self._tensors, self._message = started, tensors, message
+        if _MUST_HOLD:
+            self._askings = max(1, len(tensors))  # functional collectives ask for each
+
+    def __del__(self) -> None:
+        if self._askings > 0:
+            _held[id(self)] = self
+            if len(_held) > _HELD_MAX:
+                _held.pop(next(iter(_held)))
+
+    def _asked(self, times: int) -> None:
+        self._askings = self._askings - times if id(self) in _held else 0
+        if self._askings <= 0:
+            _held.pop(id(self), None)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Returns once it is done. :param timeout: 0: none
@@ -85,6 +109,7 @@ class OperationWork(Work):
                 return self.wait()
             raise BackendError(timed_out("wait", seconds) + ", and the operation goes on: another rank has not come "
                                "to it, or it needs a longer timeout")
+        self._asked(1)
         if self._started.error is not None:
             raise BackendError(str(self._started.error)) from self._started.error
         return True
@@ -93,6 +118,7 @@ class OperationWork(Work):
         self.wait()
 
     def get_future(self) -> Any:
+        self._asked(self._askings)
         return self._started.future
 
     def is_completed(self) -> bool:
