@@ -8,6 +8,7 @@
 #include "tests/support/loop.h"
 #include "tests/support/temp_dir.h"
 
+#include <csignal>
 #include <filesystem>
 #include <list>
 #include <map>
@@ -35,7 +36,8 @@ private:
 
 asio::awaitable<Result<void>> greet(asio::io_context& io, std::string script,
                                     std::chrono::milliseconds patience, std::string& phases) {
-    auto host = start_process(io.get_executor(), {"/bin/sh", "-c", std::move(script)}, {});
+    // It ends with us, as ssh does.
+    auto host = start_process(io.get_executor(), {"/bin/sh", "-c", std::move(script)}, {}, SIGKILL);
     if (!host) co_return std::unexpected(host.error());
     LineReader lines(**host);
     AgentCopies copies;
