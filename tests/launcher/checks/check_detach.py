@@ -182,7 +182,9 @@ def check_within_rank():
     said = re.findall(r"^dtrun: this is within rank 0 of job [0-9a-f]{12}: (.*) ends with that job$", within.stderr, re.M)
     assert within.returncode == 0 and said == ["the detached job", "what is held"], within
     wait_for(lambda: "inner" not in dtrun("jobs").stdout, "the end of the inner job")
-    assert "ends with that job" not in dtrun("-d", "--timeout", "1", "sleep", "2").stderr
+    alone = dtrun("-d", "true")
+    assert alone.returncode == 0 and "ends with that job" not in alone.stderr, alone
+    ended(alone.stdout.strip())
 
 
 def check_no_start():
