@@ -101,6 +101,7 @@ private:
 class Thread {
 public:
     Thread() = default;
+    /// \throws std::system_error  the system has no thread now
     explicit Thread(std::function<void()> run) {
         if (SimulatedSystem::current != nullptr) {
             simulated_ = SimulatedSystem::current->start_thread(std::move(run));
@@ -112,14 +113,20 @@ public:
             ::sigdelset(&all, own_fault);
         ::pthread_sigmask(SIG_BLOCK, &all, &before);
         end_ = std::make_shared<End>();
-        thread_ = std::thread([run = std::move(run), end = end_]() mutable {
-            run();
-            run = nullptr;
-            const std::lock_guard lock(end->mutex);
-            end->has_come = true;
-            end->changed.notify_all();
-        });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        const auto unblock = [&before] { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); };
+        try {
+            thread_ = std::thread([run = std::move(run), end = end_]() mutable {
+                run();
+                run = nullptr;
+                const std::lock_guard lock(end->mutex);
+                end->has_come = true;
+                end->changed.notify_all();
+            });
+        } catch (...) {
+            unblock();
+            throw;
+        }
+        unblock();
     }
 
     bool joinable() const { return simulated_ != nullptr || thread_.joinable(); }

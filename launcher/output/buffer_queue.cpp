@@ -61,7 +61,7 @@ bool BufferQueue::idle() const {
 }
 
 void BufferQueue::need_consumer() {
-    if (const auto start = std::exchange(start_, nullptr)) start();
+    if (start_ && start_()) start_ = nullptr;
 }
 
 void BufferQueue::seal() {

@@ -41,9 +41,9 @@ public:
     BufferQueue(const BufferQueue&) = delete;
     BufferQueue& operator=(const BufferQueue&) = delete;
 
-    /// Has `start` called, once, when there is a reason for take() to return before close(): the consumer may begin then. It is
-    /// called under our lock, so it must not use us.
-    void start_when_needed(std::function<void()> start) { start_ = std::move(start); }
+    /// Has `start` called when there is a reason for take() to return before close(): the consumer may begin then. It says
+    /// whether it could start one, and is called again at the next bytes if not. It is called under our lock, so it must not use us.
+    void start_when_needed(std::function<bool()> start) { start_ = std::move(start); }
 
     /// Consumer: waits for bytes, poke() or close(). False: closed and nothing left.
     /// \param batch  empty; receives the buffers in order, none after a poke
@@ -81,7 +81,7 @@ private:
 
     mutable std::mutex mutex_;  // guards all below
     std::condition_variable changed_;
-    std::function<void()> start_;  // empty: nobody waits for it
+    std::function<bool()> start_;  // empty: nobody waits for it
     Buffer filling_;
     std::vector<Buffer> sealed_;
     std::vector<Buffer> free_;

@@ -1,6 +1,7 @@
 #include "launcher/output/sink.h"
 
 #include <fmt/format.h>
+#include <system_error>
 #include <vector>
 
 namespace dtrun::output {
@@ -18,8 +19,12 @@ Sink::Sink(std::string name, std::string_view tardy, BufferQueue::Options option
 
 void Sink::start(std::shared_ptr<Sink> self) {
     queue_.start_when_needed([self = std::move(self)] {
-        Sink& sink = *self;
-        sink.thread_ = Thread([self] { self->run(); });
+        try {
+            self->thread_ = Thread([self] { self->run(); });
+        } catch (const std::system_error&) {
+            return false;  // as where ranks have taken all threads that a container may have
+        }
+        return true;
     });
 }
 
@@ -81,6 +86,7 @@ void Sink::stop(Deadline deadline, std::size_t abandoned_bytes) {
 }
 
 void Sink::join() {
+    if (!thread_.joinable() && !queue_.idle()) run();  // there was no thread to be had
     if (!thread_.joinable() || thread_.join_until(deadline_ + kLastWrite)) return;
     answers_ = false;
     const std::lock_guard lock(mutex_);
