@@ -53,7 +53,9 @@ void Head::mpi_news(HostId host, const MpiStatus& news) {
         return decide();
     }
     // With --keep-going a failed rank does not end the others, and neither does one that left MPI.
-    if (assigner_->watches_waits() && !spec_.options.keep_going) deadlocks_.mpi_used();
+    if (!assigner_->watches_waits() || spec_.options.keep_going) return;
+    deadlocks_.mpi_used();
+    detector_.hasten(Pace::calm);  // what follows from it is told at a beat
 }
 
 void Head::watch_waits() {

@@ -75,7 +75,7 @@ void FailureDetector::rest(std::size_t asked) {
 Pace FailureDetector::beat(Deadline now) {
     lateness_ = now > next_ + kLate ? now - next_ : Clock::duration(0);
     if (lateness_ > Clock::duration(0)) {
-        pause_ = now - last_;
+        pause_ = now - may_have_stopped_at();
         log::info("did not run for {:.1f} s", std::chrono::duration<double>(pause_).count());
         awake_since_ = next_ = now;
     }
@@ -108,11 +108,17 @@ Deadline FailureDetector::awake_since() const {
     return now > next_ + kLate ? now : awake_since_;  // the beat may be still to come
 }
 
+/// When a process that is late now may have stopped: after its last beat. Of long intervals most is left out, in which it
+/// had nothing to do.
+Deadline FailureDetector::may_have_stopped_at() const {
+    return std::max(last_, next_ - kCalmHeartbeatInterval * 3 / 2);
+}
+
 std::optional<std::chrono::milliseconds> FailureDetector::pause() const {
     const Deadline now = Clock::now();
     Clock::duration pause{};
     if (now > next_ + kLate)
-        pause = now - last_;  // the beat is still to come
+        pause = now - may_have_stopped_at();  // the beat is still to come
     else if (now < awake_since_ + timeout_)
         pause = pause_;
     if (pause < timeout_) return std::nullopt;

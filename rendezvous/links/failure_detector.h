@@ -83,6 +83,7 @@ public:
 private:
     Pace beat(Deadline now);
     std::chrono::milliseconds interval(Pace pace) const;
+    Deadline may_have_stopped_at() const;
 
     Timer timer_;
     std::chrono::milliseconds timeout_;

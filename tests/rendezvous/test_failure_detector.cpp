@@ -87,6 +87,17 @@ TEST_CASE(
     CHECK(Moments(process.beats.begin() + 2, process.beats.end()) == Moments{11'850ms, 21'800ms});
 }
 
+TEST_CASE("ten seconds in which nothing had to be done are no pause", "[liveness]") {
+    Process process;
+    process.pace = Pace::still;
+    process.run_until(10'400ms);
+    process.time.stand_still(600ms);  // the beat at 10,500 is late
+    CHECK_FALSE(process.detector.pause());
+    process.run_until(11'100ms);
+    CHECK(process.detector.lateness() > 0ms);
+    CHECK_FALSE(process.detector.pause());
+}
+
 TEST_CASE("a short timeout leaves no time for long intervals", "[liveness]") {
     Process process(2'000ms);
     process.run_until(1'600ms);

@@ -21,7 +21,7 @@ public:
     using Source = std::function<bool()>;
     explicit MachineLoad(Source source) : source_(std::move(source)) {}
 
-    /// To be called at every heartbeat.
+    /// To be called at every heartbeat, where somebody could take us for lost.
     void sample(Deadline now);
     bool is_high(Deadline now) const { return now < high_until_; }
 
