@@ -620,9 +620,9 @@ void Head::signalled(int signal) {
     switch (signal) {
         case SIGUSR1:
         case SIGUSR2:
-            // It is not kept for them: it would end each that has no handler yet.
-            if (!job_.running() && !job_.ending())
-                log::warn("{} has come before the ranks run: none of them gets it",
+            // A rank that is being started gets it before it can have a handler, or not at all.
+            if (!job_.all_run() && !job_.ending())
+                log::warn("{} has come before all ranks run: others may miss it, or be ended by it",
                           signal_name(signal));
             return hosts_.send_to_all(frame);
         case SIGCONT:

@@ -284,12 +284,12 @@ TEST_CASE("TERM, HUP and QUIT end the job with 128 + n; USR1 ends nothing", "[lo
     in_many_orders(5, script, [](const Ending& ending) { CHECK(ending.code == 0); });
 }
 
-TEST_CASE("USR1 that comes before the ranks run is told, as it is not passed on", "[loopback]") {
+TEST_CASE("USR1 that comes before all ranks run is told", "[loopback]") {
     Script script;
     script.hosts[HostId{1}].login_takes = 2s;
     script.signals = {{1s, SIGUSR1}};
     for (const std::uint32_t rank : {0, 1, 2, 3}) script.ranks[rank].life = 2s;
-    constexpr const char* kTold = "SIGUSR1 has come before the ranks run: none of them gets it";
+    constexpr const char* kTold = "SIGUSR1 has come before all ranks run";
     in_many_orders(3, script, [kTold](const Ending& ending) {
         CHECK(ending.code == 0);
         CHECK_THAT(ending.shown, Contains(kTold));
