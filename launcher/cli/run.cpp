@@ -340,15 +340,18 @@ void note_on_choice(ParsedRun& parsed, std::span<const Flag> flags,
 
 /// Whoever names hosts twice may expect them to add up, as with Open MPI's mpirun.
 void warn_of_hosts(ParsedRun& parsed, std::span<const Flag> flags) {
-    const GivenFlag* last = nullptr;
-    for (const GivenFlag& given : parsed.given) {
-        if (flags[given.row].first_name() != "-H") continue;
-        if (last != nullptr && last->value != given.value)
-            parsed.warnings.push_back(fmt::format("{} {} counts, and {} {} before it does not",
-                                                  given.name, given.value, last->name,
-                                                  last->value));
-        last = &given;
-    }
+    std::vector<const GivenFlag*> all;
+    for (const GivenFlag& given : parsed.given)
+        if (flags[given.row].first_name() == "-H") all.push_back(&given);
+    if (all.empty()) return;
+    const GivenFlag& last = *all.back();
+    std::string dropped;
+    for (const GivenFlag* given : all)
+        if (given->value != last.value)
+            dropped += fmt::format("{}{} {}", dropped.empty() ? "" : ", ", given->name, given->value);
+    if (!dropped.empty())
+        parsed.warnings.push_back(
+            fmt::format("{} {} counts, and not {} before it", last.name, last.value, dropped));
 }
 
 /// A command in quotes, which would be looked for as one program; horovodrun gives it to a shell.
