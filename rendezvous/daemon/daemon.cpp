@@ -14,7 +14,9 @@
 #include "rendezvous/wire/rank_messages.h"
 
 #include <sys/eventfd.h>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <tuple>
 
 namespace dtrun {
@@ -64,8 +66,10 @@ Result<void> Daemon::restore() {
     auto db = StateDb::open(options_.state_directory);
     if (!db) return fail(db.error(), "--state");
     db_ = std::move(*db);
-    durable_.assign(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    db_->notify([bell = durable_.native_handle()] { (void)::eventfd_write(bell, 1); });
+    const int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (bell < 0) return fail(Errc::internal, "--state: eventfd: {}", std::strerror(errno));
+    durable_.assign(bell);
+    db_->notify([bell] { (void)::eventfd_write(bell, 1); });
     const Deadline now = Clock::now();
     for (const SavedJob& record : db_->jobs()) {
         const ServedJob& job =
