@@ -60,13 +60,24 @@ Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
     if (!agent) return fail(Errc::internal, "{}", agent.error().message);
     auto bytes = read_file(agent->path, kAgentBytesMax);
     if (!bytes) return std::unexpected(bytes.error());
+    std::string package;
+    if (!agent->package.empty()) {
+        auto read = read_file(agent->package, kAgentBytesMax);
+        if (!read) return std::unexpected(read.error());
+        package = std::move(*read);
+    }
+    // Who installs or builds dtrun replaces one file after the other, and hosts would keep what does not belong together. The
+    // agent has its package's digest as text.
+    const auto again = find_agent(wants.machine);
+    if (!again || again->build_id != agent->build_id ||
+        (!package.empty() && !bytes->contains(hex(sha256(package)))))
+        return fail(Errc::internal,
+                    "{} and its Python package are not of one build: is dtrun being installed, or "
+                    "built, this moment? Start again when that is done; else install it anew",
+                    agent->path);
     if (wants.gzip) *bytes = gzip(*bytes);
     const std::size_t of_agent = bytes->size();
-    if (!agent->package.empty()) {
-        const auto package = read_file(agent->package, kAgentBytesMax);
-        if (!package) return std::unexpected(package.error());
-        *bytes += *package;
-    }
+    *bytes += package;
     AgentCopy copy;
     copy.build_id = agent->build_id;
     copy.announcement = fmt::format("{} {} {} {} {}", agent->build_id, bytes->size(),
@@ -77,6 +88,7 @@ Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
 
 asio::awaitable<bool> HomeTurn::wait(AgentCopies& copies, const AgentRequest& request,
                                      std::function<void()> waits) {
+    shared_ = nullptr;
     if (request.home.empty()) co_return true;
     const auto executor = co_await asio::this_coro::executor;
     const std::string name = request.home + " " + request.wants.machine;

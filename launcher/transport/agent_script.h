@@ -45,8 +45,8 @@ inline std::string one_line(std::string_view script) {
 ///                    another CPU brings for this one. Else to nothing, and fails. What is installed is looked for once
 ///     sees ID        the same after a look into the cache that shows what another host has put there: clients of NFS
 ///                    remember for seconds that a file was missing, unless the folder is listed
-///     stored ID      the same where another host of this home has just stored it, and has looked at it: then it need only
-///                    be ours, in a folder of ours
+///     stored ID      the same where another host of this home has just stored it, and has looked at it: then neither its
+///                    time nor its bytes are looked at, but who may change it
 ///     apart WORDS    runs a command for whose end nobody waits
 ///     run WORDS      becomes the agent that `has` has found, or `store` has stored
 ///
@@ -103,7 +103,8 @@ inline constexpr std::string_view kFindAgent = R"sh(
     dtrun_sees() { dtrun_list; dtrun_has "$1"; };
     dtrun_stored() {
         dtrun_list; dtrun_agent=$dtrun_cache/agent-$1;
-        [ -O "$dtrun_cache" ] && dtrun_open 2>/dev/null && return;
+        [ -s "$dtrun_agent" ] && [ -O "$dtrun_cache" ] && [ -z "$(dtrun_bad "$dtrun_agent")" ] &&
+        dtrun_open 2>/dev/null && return;
         dtrun_opened=; exec 9<&-; dtrun_agent=; return 1;
     };
     dtrun_run() {
@@ -123,9 +124,9 @@ inline constexpr std::string_view kPacking =
 ///                    says ("gzip", or "plain"), and, from byte `whole` on, the archive of its Python package; with SHA-256
 ///                    `digest`, unless that is empty: then somebody has looked already. Sets `agent` to the agent's path.
 ///                    The archive is stored beside it, for the agent to unpack (--prepare)
-/// What later log-ins need is made when the job has gone on: the agent's sum, and, when its bytes are on the disk, the time
-/// by which it vouches for itself; and what in the cache was not used for a month is removed then.
-/// The agent gets its name when it is whole. If `word` is set,
+/// When the job has gone on the agent's bytes are brought to the disk, whereupon it vouches for itself, and what in the cache was
+/// not used for a month is removed.
+/// The agent gets its name when it is whole and its sum, by which other log-ins know it until then, is there. If `word` is set,
 /// what has come is open as 8 afterwards, to be handed on, and has no name any more; else `word` is empty then. The umask,
 /// which ranks inherit, is as before. `failed TEXT` is called with what went wrong; it is to remove `new`, and not to return.
 inline constexpr std::string_view kStoreAgent = R"sh(
@@ -154,7 +155,7 @@ inline constexpr std::string_view kStoreAgent = R"sh(
         } 2>&1) || dtrun_no "$dtrun_e";
     };
     dtrun_keep() {
-        dtrun_sum <"$dtrun_agent" >"$dtrun_cache/.sum-$dtrun_id"; "$dtrun_agent" --vouch;
+        "$dtrun_agent" --vouch;
         find "$dtrun_cache"
         \( -name "agent-*" -o -name ".sum-*" -o -name ".new.*" -o -name ".first-*" -o
         -name "package-*" \)
@@ -181,7 +182,9 @@ inline constexpr std::string_view kStoreAgent = R"sh(
             else head -c "$dtrun_whole" "$dtrun_new" | gzip -dc; fi >"$dtrun_new.a";
         } 2>&1) || dtrun_no "$dtrun_e";
         dtrun_e=$({
-            chmod 700 "$dtrun_new.a" && mv -f "$dtrun_new.a" "$dtrun_agent" &&
+            chmod 700 "$dtrun_new.a" &&
+            dtrun_sum <"$dtrun_new.a" >"$dtrun_cache/.sum-$dtrun_id" &&
+            mv -f "$dtrun_new.a" "$dtrun_agent" &&
             rm -f "$dtrun_new" "$dtrun_cache/.first-$dtrun_job";
         } 2>&1) || dtrun_no "$dtrun_e";
         [ -x "$dtrun_agent" ] || dtrun_failed "cannot execute $dtrun_agent: is $dtrun_cache mounted

@@ -79,7 +79,10 @@ public:
                 static_cast<std::uint32_t>(std::min({bytes.size(), kWriteBytesMax, room()}));
             // libssh does not read what the server says of its window when nothing is written, nor when it is asked for output
             // while some of it has not been taken.
-            if (size == 0) collect_errors();
+            if (size == 0) {
+                collect_errors();
+                session_->wake();  // what it has taken, a reader may wait for
+            }
             const int n = ssh_channel_write(channel_, bytes.data(), size);
             if (n < 0 || ssh_channel_is_closed(channel_) != 0)
                 co_return fail(Errc::closed, "{}", session_->error());

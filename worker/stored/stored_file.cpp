@@ -23,6 +23,18 @@ bool is_copied(const std::filesystem::path& file) {
     return file.filename().native().starts_with("agent-");
 }
 
+/// The archive of the Python package that was stored with an agent.
+std::filesystem::path archive_of(const std::filesystem::path& agent) {
+    const std::string name = agent.filename().native();
+    return agent.parent_path() / ("package" + name.substr(name.find('-')) + ".tar.gz");
+}
+
+/// Waits until a file is on the disk. \return false: it may not be; true also where there is no such file
+bool is_on_disk(const std::filesystem::path& file) {
+    const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    return fd ? ::fsync(fd.get()) == 0 : errno == ENOENT;
+}
+
 /// Has nobody but its owner write to it. \return false: it is not ours, or cannot be looked at
 bool take_from_others(const std::string& path) {
     struct stat info {};
@@ -66,8 +78,9 @@ Result<void> vouch_for(const std::string& file) {
     const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0 || info.st_mtim.tv_sec == kVouchedTime) return {};
-    // The time may outlive a crash that the bytes do not.
-    if (::fsync(fd.get()) != 0) return {};
+    // The time may outlive a crash that the bytes do not. What that leaves of the unpacked package is unpacked anew from the
+    // archive, so that has to be whole, too.
+    if (!is_on_disk(archive_of(file)) || ::fsync(fd.get()) != 0) return {};
     const timespec times[] = {{0, UTIME_OMIT}, {kVouchedTime, 0}};
     ::futimens(fd.get(), times);  // without it the next log-in looks at modes and bytes again
     return {};
