@@ -1,6 +1,7 @@
 """Tests of the Python module. FAKE_LAUNCH names the program fake_launch."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -66,6 +67,13 @@ class WithoutLauncher(unittest.TestCase):
                 worker.add("n", 1.5)
         self.assertEqual([dtrun._ms(t) for t in (None, float("inf"), 0, -1, float("-inf"), 0.0001, 0.3)],
                          [-1, -1, 0, 0, 0, 1, 300])
+
+    def test_errors_come_whole_from_other_processes(self):
+        change = dtrun.Change(1, 2, 3, 4.0, dtrun.ChangeReason.LOST)
+        late, changed = (pickle.loads(pickle.dumps(error))
+                         for error in (dtrun.TimedOut(dtrun.Code.TIMED_OUT, "late"), dtrun.Changed(change)))
+        self.assertEqual((type(late), late.code, str(late)), (dtrun.TimedOut, dtrun.Code.TIMED_OUT, "late"))
+        self.assertEqual(changed.change, change)
 
     def test_a_wrong_variable_is_named(self):
         os.environ["RANK"] = "1"

@@ -30,6 +30,9 @@ class Error(Exception):
         super().__init__(text)
         self.code = code  #: what a program can react to
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.code, str(self))
+
 
 class TimedOut(Error, TimeoutError):
     """The timeout of the call has passed."""
@@ -92,3 +95,6 @@ class Changed(Exception):
     def __init__(self, change: Change) -> None:
         super().__init__(f"generation {change.next} is coming")
         self.change = change
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.change,)
