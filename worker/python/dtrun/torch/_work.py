@@ -82,14 +82,15 @@ class OperationWork(Work):
         """:param tensors: for result()"""
         super().__init__()
         self._started, self._tensors, self._message = started, tensors, message
-        if _MUST_HOLD:
+        if _MUST_HOLD and message is None:  # functional collectives have no messages
             self._askings = max(1, len(tensors))  # functional collectives ask for each
 
     def __del__(self) -> None:
         if self._askings > 0:
+            self._tensors = ()  # C++ asks for the outcome alone
             _held[id(self)] = self
             if len(_held) > _HELD_MAX:
-                _held.pop(next(iter(_held)))
+                _held.pop(next(iter(_held)), None)
 
     def _asked(self, times: int) -> None:
         self._askings = self._askings - times if id(self) in _held else 0
