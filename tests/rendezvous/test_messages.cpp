@@ -175,7 +175,7 @@ TEST_CASE("C, C++ and Python have the function of each operation", "[messages]")
     if (std::string_view(function) != "store") functions.push_back(function);
 #include "rendezvous/wire/operations.def"
     for (const char* const file :
-         {"include/dtrun.h", "include/dtrun/worker.h", "python/dtrun/__init__.py"}) {
+         {"include/dtrun.h", "include/dtrun/worker.h", "python/dtrun/_store.py"}) {
         std::ifstream in(std::string(DTRUN_SOURCE_DIR "/worker/") + file);
         const std::string text(std::istreambuf_iterator<char>(in), {});
         for (const std::string& function : functions) {
