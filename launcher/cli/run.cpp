@@ -348,7 +348,8 @@ void warn_of_hosts(ParsedRun& parsed, std::span<const Flag> flags) {
     std::string dropped;
     for (const GivenFlag* given : all)
         if (given->value != last.value)
-            dropped += fmt::format("{}{} {}", dropped.empty() ? "" : ", ", given->name, given->value);
+            dropped +=
+                fmt::format("{}{} {}", dropped.empty() ? "" : ", ", given->name, given->value);
     if (!dropped.empty())
         parsed.warnings.push_back(
             fmt::format("{} {} counts, and not {} before it", last.name, last.value, dropped));
