@@ -46,8 +46,8 @@ none can be.
 
 constexpr std::string_view kRelease = R"(usage: dtrun release [options]
 
-Logs out of the hosts that `dtrun hold` and --keep-warm stay logged in to: all of
-them, or those of -H; where a job has ranks, as soon as it has ended.
+Logs out of the hosts that `dtrun hold` and --keep-warm stay logged in to: all
+of them, or those of -H; where a job has ranks, as soon as it has ended.
 
 Exit code: 0, even if nothing is held.
 )";
