@@ -74,18 +74,21 @@ Communicator::Way Communicator::way_of(CallName operation, const Compression* co
     return {trial.way() == CompressionTrial::compressed ? compression : nullptr, &trial};
 }
 
-/// Times a call that is part of a trial. \param body  Result<void>()
+/// Times a call that is part of a trial, from when all ranks have come to it: who came last would find data of
+/// the others there, and those would have waited. \param body  Result<void>()
 template <class Body>
 Result<void> Communicator::in_trial(CompressionTrial* trial, std::size_t count, Body body) {
     if (trial == nullptr) return body();
+    if (trial->tries())
+        if (auto met = group_->run(op::barrier()); !met) return met;
     const auto begin = std::chrono::steady_clock::now();
     Result<void> done = body();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     if (!done || !trial->took(took.count() / static_cast<double>(count))) return done;
-    CompressionTrial::Times least = trial->times();
+    CompressionTrial::Times slowest = trial->times();
     done = group_->run(
-        op::allreduce(least.data(), least.data(), least.size(), DType::f64, Reduce::min));
-    if (done) trial->decide(least);
+        op::allreduce(slowest.data(), slowest.data(), slowest.size(), DType::f64, Reduce::max));
+    if (done) trial->decide(slowest);
     return done;
 }
 

@@ -14,16 +14,19 @@ namespace dtrun::collectives {
 class CompressionTrial {
 public:
     enum Way : std::size_t { compressed, full };
-    /// The least seconds that a value has taken, by Way.
+    /// The least seconds that a value has taken in some call, by Way.
     using Times = std::array<double, 2>;
 
     /// How the next call goes.
-    Way way() const { return kept_for_ > 0 ? kept_ : way_of(calls_); }
+    Way way() const { return tries() ? way_of(calls_) : kept_; }
 
-    /// That call has taken so many seconds for a value on this rank.
+    /// Whether the time of the next call is of use: the ranks meet before it.
+    bool tries() const { return kept_for_ == 0; }
+
+    /// That call has taken so many seconds for a value on this rank, since the ranks met if tries().
     /// \return whether the ranks decide now
     bool took(double seconds) {
-        if (kept_for_ > 0) {
+        if (!tries()) {
             --kept_for_;
             return false;
         }
@@ -32,15 +35,15 @@ public:
         return calls_ == kUncounted + 2 || calls_ == kCalls;
     }
 
-    /// This rank's, of which each rank takes the least of all ranks. A rank that comes late finds the others waiting:
-    /// the least is the time of the operation, without that of the wait.
+    /// This rank's. All decide by those of the slowest: of ranks that begin together, some are done
+    /// before the operation is, as they only receive, or have little to send.
     const Times& times() const { return times_; }
 
-    /// \param least  the least times of all ranks
-    void decide(const Times& least) {
-        const auto [faster, slower] = std::minmax(least[compressed], least[full]);
+    /// \param slowest  of times() of all ranks the greatest
+    void decide(const Times& slowest) {
+        const auto [faster, slower] = std::minmax(slowest[compressed], slowest[full]);
         if (calls_ < kCalls && slower < kClear * faster) return;
-        kept_ = least[compressed] <= least[full] ? compressed : full;
+        kept_ = slowest[compressed] <= slowest[full] ? compressed : full;
         kept_for_ = kKeptFor;
         calls_ = kUncounted;
         times_ = kNone;

@@ -1,6 +1,7 @@
 #include "collectives/communicator/compression_trial.h"
 #include "tests/support/catch.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -17,23 +18,23 @@ public:
     Ranks(std::size_t size, double compressed, double full)
         : trials_(size), seconds_{compressed, full} {}
 
-    /// Each takes up to `late` times as long as the operation does, but for one that comes last.
+    /// The last rank takes as long as the operation, each other one up to `early` times less, as it may be done before.
     /// \return how all of them go
-    Way call(std::mt19937_64& random, double late = 0) {
+    Way call(std::mt19937_64& random, double early = 1) {
         const Way way = trials_.front().way();
-        std::uniform_real_distribution<double> more(1, 1 + late);
-        const std::size_t last = random() % trials_.size();
+        std::uniform_real_distribution<double> less(1, early);
         bool decide = false;
-        for (std::size_t rank = 0; rank < trials_.size(); ++rank) {
-            REQUIRE(trials_[rank].way() == way);
-            decide = trials_[rank].took(seconds_[way] * (rank == last ? 1 : more(random)));
+        for (CompressionTrial& trial : trials_) {
+            REQUIRE(trial.way() == way);
+            const bool last = &trial == &trials_.back();
+            decide = trial.took(seconds_[way] / (last ? 1 : less(random)));
         }
         if (!decide) return way;
-        CompressionTrial::Times least = trials_.front().times();
+        CompressionTrial::Times slowest = trials_.front().times();
         for (const CompressionTrial& trial : trials_)
-            for (std::size_t i = 0; i < least.size(); ++i)
-                least[i] = std::min(least[i], trial.times()[i]);
-        for (CompressionTrial& trial : trials_) trial.decide(least);
+            for (std::size_t i = 0; i < slowest.size(); ++i)
+                slowest[i] = std::max(slowest[i], trial.times()[i]);
+        for (CompressionTrial& trial : trials_) trial.decide(slowest);
         return way;
     }
     void now_take(double compressed, double full) { seconds_ = {compressed, full}; }
@@ -70,7 +71,7 @@ TEST_CASE("what is nearly as fast is tried three times, and again after a thousa
     CHECK(ways(ranks, 10) == "cfcfcfcccc");
 }
 
-TEST_CASE("ranks that come late to each other decide alike, and by what the operation takes",
+TEST_CASE("ranks that are done at different times decide alike, and by what the operation takes",
           "[collectives]") {
     const char* const given = std::getenv("DTRUN_SEED");
     const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 20'261'128;
