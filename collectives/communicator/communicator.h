@@ -145,6 +145,8 @@ private:
     struct Way {
         const Compression* compression = nullptr;  ///< nullptr: in full
         CompressionTrial* trial = nullptr;         ///< that the call is a part of, or nullptr
+        /// Though they might have been compressed, since that takes longer, or to see whether it does.
+        bool goes_in_full() const { return trial != nullptr && compression == nullptr; }
     };
     /// \param count  values in all
     Way way_of(CallName operation, const Compression* compression, DType type, std::size_t count);

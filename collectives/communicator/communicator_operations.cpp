@@ -18,6 +18,13 @@ constexpr std::size_t kAloneBytesMin = 4u << 20;
 /// Of values that are halves to begin with.
 constexpr Compression kHalves{.format = Format::f16};
 
+/// Forgets what error feedback has kept of values that go in full now: added to those of a thousand calls later, it
+/// would be noise. \param error  nullptr: nothing is kept
+void forget_error(float* error, std::size_t count) {
+    const std::span<float> kept(error, error != nullptr ? count : 0);
+    if (std::ranges::any_of(kept, [](float one) { return one != 0; })) std::ranges::fill(kept, 0.0F);
+}
+
 }  // namespace
 
 Result<void> Communicator::check_root(std::uint32_t root) const {
@@ -146,6 +153,8 @@ Result<void> Communicator::run(const Operation& what, const Compression* compres
     Operation own = what;
     if (row.reduces) own.type = arithmetic_of(what.type);
     return perform(call, [&](std::uint64_t number) {
+        if (way.goes_in_full())
+            forget_error(compression->error, elements_of(row.in, what, rank_, size()));
         return in_trial(way.trial, values, [&] { return carry_out(own, way.compression, number); });
     });
 }
@@ -239,6 +248,8 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
         return {};
     };
     return perform(call, [&](std::uint64_t number) {
+        if (way.goes_in_full())
+            for (const Array& array : arrays) forget_error(array.error, array.count);
         return in_trial(way.trial, call.count, [&] { return reduce_all(number); });
     });
 }

@@ -121,8 +121,9 @@ typedef struct dtrun_compression {
     int format;     /* dtrun_format */
     int stochastic; /* 0: round to nearest; 1: at random, unbiased */
     float* error;   /* NULL, or `count` floats of the caller, 0 at first and one buffer for each
-                        tensor: what compression has cost this time is made good the next time. After
-                        a failed call set it to 0: some of it was on its way */
+                        tensor: what compression has cost this time is made good the next time, or
+                        forgotten and set to 0 if a trial (below) lets that go in full. After a failed
+                        call set it to 0: some of it was on its way */
     int policy;     /* 0: values that leave a host travel in this format where a trial in the first
                         calls has shown that this is faster, all others in full, which is exact
                         (default); 1: always, also on one host: to study a format */

@@ -65,12 +65,16 @@ void compression(Communicator& comm) {
 void compression_on_trial(Communicator& comm) {
     constexpr std::size_t kCount = 150'000;
     std::vector<bool> rounded;
+    std::vector<float> left(kCount);
     for (int call = 0; call < 12; ++call) {
         auto values = numbers(kCount, comm.rank());
-        comm.allreduce(values.data(), values.data(), kCount, Reduce::sum, {Format::int8});
+        comm.allreduce(values.data(), values.data(), kCount, Reduce::sum,
+                       {Format::int8, false, left.data()});
         const double error = relative_error(values, comm.size());
-        REQUIRE(error < 2e-2);
+        REQUIRE(error < 4e-2);
         rounded.push_back(error > 1e-5);
+        // What was lost before is not kept for the next one that is compressed.
+        if (!rounded.back()) REQUIRE(left == std::vector<float>(kCount));
         same_bits_everywhere(comm, values);
     }
     REQUIRE(rounded[2] == rounded[0]);
