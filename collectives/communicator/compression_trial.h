@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 
 namespace dtrun::collectives {
 
 /// Whether operations of one kind, format and size between hosts take less time compressed than in full. Both ways are
-/// tried with the program's own calls, in turn, and the ranks compare the times; what was faster is kept for the next thousand
+/// tried with the program's own calls, and the ranks compare the times; what was faster is kept for the next thousand
 /// calls. docs/decisions/051 says why.
 ///
 /// Ranks that have called the same have the same state.
@@ -55,10 +56,13 @@ private:
     /// Calls at first, one of each way, that make connections and allocate memory.
     static constexpr unsigned kUncounted = 2;
     static constexpr unsigned kCalls = kUncounted + 6;  ///< of a trial
-    static constexpr double kClear = 1.5;  ///< so much faster is clear after one call of each way
+    /// So much faster is clear after one call of each way: lengths that share a trial differ by less.
+    static constexpr double kClear = 2;
     static constexpr unsigned kKeptFor = 1'000;  ///< calls until the next trial
 
-    static Way way_of(unsigned call) { return call % 2 == 0 ? compressed : full; }
+    /// As Thue and Morse order two things: 0110 1001. A program that calls arrays of two lengths by turns has both ways
+    /// tried with both.
+    static Way way_of(unsigned call) { return std::popcount(call) % 2 == 0 ? compressed : full; }
 
     Times times_ = kNone;
     unsigned calls_ = 0;  ///< of this trial

@@ -57,18 +57,34 @@ std::string ways(Ranks& ranks, int calls) {
 
 TEST_CASE("what is clearly faster is known after two calls of each way", "[collectives]") {
     Ranks slow_link(4, 1, 2.6);
-    CHECK(ways(slow_link, 10) == "cfcfcccccc");
+    CHECK(ways(slow_link, 10) == "cffccccccc");
     Ranks no_link(4, 2.6, 1);
-    CHECK(ways(no_link, 10) == "cfcfffffff");
+    CHECK(ways(no_link, 10) == "cffcffffff");
 }
 
 TEST_CASE("what is nearly as fast is tried three times, and again after a thousand calls",
           "[collectives]") {
     Ranks ranks(2, 1.2, 1);
-    CHECK(ways(ranks, 12) == "cfcfcfcfffff");
+    CHECK(ways(ranks, 12) == "cffcfccfffff");
     CHECK(ways(ranks, 996) == std::string(996, 'f'));
     ranks.now_take(1, 1.2);
-    CHECK(ways(ranks, 10) == "cfcfcfcccc");
+    CHECK(ways(ranks, 10) == "fcfccfcccc");
+}
+
+TEST_CASE("arrays of two lengths by turns are not taken for the two ways", "[collectives]") {
+    constexpr double kLonger = 0.6;  // of what a value of the shorter one takes
+    for (const bool longer_first : {false, true})
+        for (const bool gains : {false, true}) {
+            INFO("longer first: " << longer_first << ", gains: " << gains);
+            Ranks ranks(2, 0, 0);
+            std::string all;
+            for (int call = 0; call < 12; ++call) {
+                const double length = (call % 2 == 0) == longer_first ? kLonger : 1;
+                ranks.now_take(length * (gains ? 1 : 1.1), length * (gains ? 1.1 : 1));
+                all += ways(ranks, 1);
+            }
+            CHECK(all.substr(8) == (gains ? "cccc" : "ffff"));
+        }
 }
 
 TEST_CASE("ranks that are done at different times decide alike, and by what the operation takes",
