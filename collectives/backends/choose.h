@@ -14,7 +14,7 @@ namespace dtrun::collectives {
 /// Of what ranks send each other, and of all on which they have to agree without a word: headers, hashes
 /// of calls, codecs, and the sizes from which on an operation goes another way. Goes up with each change
 /// of those, so that two installations that do not fit together say so.
-inline constexpr std::uint32_t kProtocol = 4;
+inline constexpr std::uint32_t kProtocol = 5;
 
 /// kProtocol and the order of bytes in numbers: "2, little endian".
 std::string own_protocol();

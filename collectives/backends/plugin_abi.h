@@ -25,7 +25,7 @@ extern "C" {
 /* Up to 5 what crossed was C++, in 6 each operation was a function of its own. */
 #define DTRUN_PLUGIN_ABI 7u
 /* Of what ranks send each other: kProtocol of choose.h. */
-#define DTRUN_PLUGIN_PROTOCOL 4u
+#define DTRUN_PLUGIN_PROTOCOL 5u
 
 /* The codes of dtrun::Errc, and 0. */
 typedef enum dtrun_plugin_code {

@@ -22,6 +22,7 @@ std::string describe(const Call& call) {
     if (call.root >= 0)
         more.push_back(fmt::format("{} {}", call.collective ? "root" : "rank", call.root));
     if (call.format != 0) more.emplace_back(name_of(static_cast<Format>(call.format)));
+    if (call.on_trial) more.emplace_back("on trial");
     if (call.parts != 0) more.push_back(fmt::format("parts {:08x}", call.parts & 0xffff'ffff));
     for (std::size_t i = 0; i < more.size(); ++i) text += (i == 0 ? " (" : ", ") + more[i];
     return more.empty() ? text : text + ")";

@@ -51,6 +51,7 @@ struct Call {
     std::int64_t root = -1;   ///< -1: none
     int format = 0;           ///< of compression; 0: none
     std::uint64_t parts = 0;  ///< a digest of the counts, where there are several; 0: none
+    bool on_trial = false;    ///< whether it is compressed is decided by a trial of all ranks
     bool collective = true;   ///< false: the messages below, between two ranks
     Message sends{}, receives{};
 };
@@ -63,7 +64,8 @@ std::uint64_t digest(std::span<const std::size_t> counts);
 
 /// A number that is the same on all ranks whose call with this number is the same.
 inline std::uint64_t digest(const Call& call, std::uint64_t number) {
-    const auto small = static_cast<std::uint64_t>(call.type) << 56 |
+    const auto small = static_cast<std::uint64_t>(call.on_trial) << 63 |
+                       static_cast<std::uint64_t>(call.type) << 56 |
                        (static_cast<std::uint64_t>(call.reduce + 1) & 0xff) << 48 |
                        (static_cast<std::uint64_t>(call.format) & 0xff) << 40 |
                        (static_cast<std::uint64_t>(call.root + 1) & 0xff'ffff'ffff);

@@ -146,6 +146,7 @@ Result<void> Communicator::run(const Operation& what, const Compression* compres
     if (row.reduces) call.reduce = static_cast<int>(what.reduce);
     if (row.rooted) call.root = what.root;
     if (way.compression != nullptr) call.format = static_cast<int>(way.compression->format);
+    call.on_trial = way.trial != nullptr;
     if (!what.counts.empty()) {
         call.count = elements_of(row.out, what, rank_, size());
         call.parts = digest(what.counts);
@@ -220,6 +221,7 @@ Result<void> Communicator::allreduce_many(std::span<const Array> arrays, DType t
     const Way way = way_of(call.operation, compression, type, call.count);
     compression = way.compression;
     call.format = compression != nullptr ? static_cast<int>(compression->format) : 0;
+    call.on_trial = way.trial != nullptr;
     type = arithmetic_of(type);
     const auto reduce_all = [&](std::uint64_t number) -> Result<void> {
         const Compression* const how =

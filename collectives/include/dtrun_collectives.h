@@ -126,7 +126,8 @@ typedef struct dtrun_compression {
                         call set it to 0: some of it was on its way */
     int policy;     /* 0: values that leave a host travel in this format where a trial in the first
                         calls has shown that this is faster, all others in full, which is exact
-                        (default); 1: always, also on one host: to study a format */
+                        (default); 1: always, also on one host: to study a format. The same on
+                        all ranks */
 } dtrun_compression;
 
 /* ---- life ------------------------------------------------------------------------------------ */

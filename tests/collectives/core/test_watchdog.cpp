@@ -236,6 +236,21 @@ TEST_CASE("the same sum of other counts is another operation", "[collectives]") 
     CHECK(second.ended());
 }
 
+TEST_CASE("a rank that tries whether compression gains disagrees with one that does not",
+          "[collectives]") {
+    MemoryStore store;
+    Rank first(store, 0, 2), second(store, 1, 2);
+    Call call{.operation = "allreduce", .count = 10, .reduce = 0, .format = 5};
+    const auto number = first.begin(call);
+    call.on_trial = true;
+    CHECK(second.begin(call) != number);
+    REQUIRE(first.ended());
+    REQUIRE(second.ended());
+    CHECK_THAT(first.explain(Errc::cancelled, "aborted").message,
+               Contains("allreduce of 10 f32 (sum, int8), rank 1 on s1 calls allreduce of 10 f32 "
+                        "(sum, int8, on trial)"));
+}
+
 TEST_CASE("ranks that blame each other learn who was before them", "[collectives]") {
     for (const bool aborts : {true, false}) {
         MemoryStore store;
@@ -659,6 +674,10 @@ TEST_CASE("operations are described by what matters in them", "[collectives]") {
           "broadcast of 3 i64 (root 2)");
     CHECK(describe({.operation = "allreduce", .count = 5, .reduce = 4, .format = 5}) ==
           "allreduce of 5 f32 (average, int8)");
+    CHECK(
+        describe(
+            {.operation = "allreduce", .count = 5, .reduce = 4, .format = 5, .on_trial = true}) ==
+        "allreduce of 5 f32 (average, int8, on trial)");
     CHECK(
         describe(
             {.operation = "send", .count = 1, .type = DType::u8, .root = 1, .collective = false}) ==
