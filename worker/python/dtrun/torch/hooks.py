@@ -29,12 +29,13 @@ class Stats(NamedTuple):
     steps: int
     calls: int  #: one for each bucket
     gradient_bytes: int  #: of the gradients
-    sent_bytes: int  #: of the same in the formats in which they are sent between hosts
+    sent_bytes: int  #: of the same in their formats, between hosts and where that is faster
     seconds: float  #: during which it was reducing
 
     @property
     def ratio(self) -> float:
-        """How many times fewer bytes are sent, where the library compresses: between hosts, and unless they are few."""
+        """How many times fewer bytes are sent, where the library compresses: between hosts, unless they
+        are few, and where that is faster."""
         return self.gradient_bytes / self.sent_bytes if self.sent_bytes else 1.0
 
 
