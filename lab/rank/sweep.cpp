@@ -16,6 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kItersDefault = 20;
 constexpr std::size_t kItersMax = 20'000;
+/// Calls after which the library goes one way with values that it may compress: docs/decisions/051.
+constexpr std::size_t kTrialCalls = 8;
 
 struct Arrays {
     Memory in, out;
@@ -113,6 +115,9 @@ private:
         // In place, zeros are what is timed: a sum of sums would soon be no number.
         if (auto done = in_place_ ? clear(extent) : prepare(check, extent); !done)
             return std::unexpected(done.error());
+        if (format_ && options_.compress_auto)
+            if (const auto tried = run(extent, kTrialCalls); !tried)
+                return std::unexpected(tried.error());
         const auto first = mean_time(extent, 1);
         if (!first) return std::unexpected(first.error());
         auto times = options_.seconds > 0 ? run_for(extent, *first)
