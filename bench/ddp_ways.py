@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from dtrun.torch import hooks
 
 #: Steps until all ways do what they do from then on: torch arranges buckets in the first, compression begins in
-#: the third.
-WARMUP = 4
+#: the third, and is tried in eight calls of a bucket.
+WARMUP = 10
 START_STEP = 2
 _ONE_BUCKET_MB = 1 << 20
 
