@@ -66,8 +66,8 @@ void tell_user_who_waits(std::span<const std::string> lines) {
     std::vector<std::string> told(lines.begin(), lines.end());
     if (!explained.test_and_set())
         told.emplace_back(
-            "who has not come may only be busy, and nothing is ended: `dtrun stacks` shows where "
-            "it is; "
+            "who has not come may only be busy, and this ends nothing: under dtrun `dtrun stacks` "
+            "shows where it is; "
             "HOROVOD_STALL_CHECK_TIME_SECONDS is the time after which this is told");
     tell_user(told);
 }
