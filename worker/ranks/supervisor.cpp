@@ -293,8 +293,11 @@ bool Supervisor::adopt(pid_t helper, const Request& request) {
 
 void Supervisor::retire() {
     retired_ = true;
-    for (const auto& [pid, helper] : helpers_)
-        if (helper.lasts == Lasts::job) send_signal(pid, SIGKILL);
+    for (const auto& [pid, helper] : helpers_) {
+        if (helper.lasts != Lasts::job) continue;
+        retired_groups_.insert(pid);
+        send_signal(pid, SIGKILL);
+    }
 }
 
 /// Children that are no ranks, and have not been left behind by one.
@@ -365,9 +368,11 @@ void Supervisor::strays_or_done(bool childless) {
     if (none || (stopping.killing && Clock::now() >= *stopping.strays_until)) return all_gone();
     const bool first = !std::exchange(stopping.strays_found, true);
     if (first || stopping.killing)
-        for (const pid_t pid : left)
-            if (!helpers_.contains(pid) && !stopping.killed_groups.contains(::getpgid(pid)))
+        for (const pid_t pid : left) {
+            const pid_t group = ::getpgid(pid);
+            if (!retired_groups_.contains(group) && !stopping.killed_groups.contains(group))
                 stopping.orphans.insert(pid);
+        }
     if (first && !stopping.killing) {
         for (const pid_t pid : left) {
             ::kill(pid, stopping.signal);

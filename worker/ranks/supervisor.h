@@ -116,6 +116,8 @@ private:
     };
     std::map<pid_t, Helper> helpers_;
     bool retired_ = false;
+    std::set<pid_t>
+        retired_groups_;  ///< of helpers that retire() has killed, which may not be gone yet
     pid_t spared_ = 0;
     asio::signal_set child_signals_;
     Timer grace_timer_;
