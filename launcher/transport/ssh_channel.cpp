@@ -82,6 +82,8 @@ public:
             if (size == 0) {
                 collect_errors();
                 session_->wake();  // what it has taken, a reader may wait for
+                // Behind the end of the output libssh reads nothing for it, so that it does not see the channel's; it does for this.
+                if (exit_status_of(channel_) >= 0) co_return fail(Errc::closed, "it has ended");
             }
             const int n = ssh_channel_write(channel_, bytes.data(), size);
             if (n < 0 || ssh_channel_is_closed(channel_) != 0)
