@@ -22,7 +22,8 @@ constexpr Compression kHalves{.format = Format::f16};
 /// would be noise. \param error  nullptr: nothing is kept
 void forget_error(float* error, std::size_t count) {
     const std::span<float> kept(error, error != nullptr ? count : 0);
-    if (std::ranges::any_of(kept, [](float one) { return one != 0; })) std::ranges::fill(kept, 0.0F);
+    if (std::ranges::any_of(kept, [](float one) { return one != 0; }))
+        std::ranges::fill(kept, 0.0F);
 }
 
 }  // namespace

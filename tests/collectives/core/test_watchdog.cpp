@@ -674,10 +674,9 @@ TEST_CASE("operations are described by what matters in them", "[collectives]") {
           "broadcast of 3 i64 (root 2)");
     CHECK(describe({.operation = "allreduce", .count = 5, .reduce = 4, .format = 5}) ==
           "allreduce of 5 f32 (average, int8)");
-    CHECK(
-        describe(
-            {.operation = "allreduce", .count = 5, .reduce = 4, .format = 5, .on_trial = true}) ==
-        "allreduce of 5 f32 (average, int8, on trial)");
+    CHECK(describe(
+              {.operation = "allreduce", .count = 5, .reduce = 4, .format = 5, .on_trial = true}) ==
+          "allreduce of 5 f32 (average, int8, on trial)");
     CHECK(
         describe(
             {.operation = "send", .count = 1, .type = DType::u8, .root = 1, .collective = false}) ==
