@@ -122,8 +122,8 @@ TEST_CASE("the number of ranks has every spelling of horovodrun", "[launcher][cl
 TEST_CASE("of hosts that are given twice it is told which count", "[launcher][cli]") {
     const auto warnings = [](std::string_view typed) { return parse_typed(typed)->warnings; };
     CHECK(warnings("-H a:1 -H b:2 p") == Strings{"-H b:2 counts, and not -H a:1 before it"});
-    CHECK(warnings("-H a:1 -H b:2 --hosts c:1 p") ==
-          Strings{"--hosts c:1 counts, and not -H a:1, -H b:2 before it"});
+    CHECK(warnings("-H a:1 -H b:2 -H c:1 p") ==
+          Strings{"-H c:1 counts, and not -H a:1, -H b:2 before it"});
     CHECK(warnings("-H a:1 -H a:1 p").empty());
     CHECK(warnings("-n 1 -H a p : -n 1 -H b q").empty());
 }
