@@ -51,8 +51,8 @@ each rank its state, processor time (100 is one processor), memory, the step
 that it reports (Worker.progress), and how many steps it is behind the first;
 ranks that have failed or are late come first. On a terminal this is refreshed
 until 'q', Ctrl-C or the end of the job, whose outcome is shown; otherwise it is
-shown once. JOB is as for `dtrun jobs`; leave it out if only one job of yours runs
-here.
+shown once. JOB is as for `dtrun jobs`; leave it out if only one job of yours
+runs here.
 
 Exit code: 0; 200 no such job.
 )";
