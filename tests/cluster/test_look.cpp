@@ -146,7 +146,8 @@ TEST_CASE("a shell on another host has the user's terminal, and is left with its
                             options);
     REQUIRE(job.wait_for_output("not shown 1"));
     job.write_stdin("stty size; hostname\r");
-    REQUIRE(job.wait_for_output("41 97\r\ns2\r\n"));
+    REQUIRE(job.wait_for_output(
+        "41 97\r\ns2\r\n# "));  // what is typed before its prompt stands before it
     // Until the program has the terminal, the shell itself takes Ctrl-C, and then waits for the program.
     job.write_stdin("sh -c 'echo up; exec sleep 50'\r");
     REQUIRE(job.wait_for_output("\r\nup\r\n"));
