@@ -26,12 +26,16 @@ FIRST_SECONDS = 30
 # A page's last command has ended, and nothing of it may be left; a new user's home is empty.
 CLEAN = "rm -rf ~/.config/dtrun ~/bin /run/user/0/dtrun ~/.local/state/dtrun"
 MARK = "\036"
+# Slurm frees nodes a moment after a job has ended; until then the next one gets others.
+ALONE = "while squeue -h | grep -q .; do sleep 0.1; done"
 
 
 def script_of(page):
     """The page as a program of bash: a mark with the number of the step before each, and one with the exit code behind."""
     lines = ["exec </dev/null 2>&1", "S=0"]
     for number, (kind, *what) in enumerate(page.steps):
+        if page.hosts == "slurm":
+            lines.append(ALONE)
         lines.append(f"printf '\\n{MARK}begin {number}\\n'")
         if kind == "file":
             name, text = what
