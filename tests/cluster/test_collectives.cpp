@@ -133,7 +133,7 @@ TEST_CASE("every byte leaves a host once, however many ranks it has and however 
     const std::string compress = "DTRUN_COMPRESS=hosts";  // whatever a trial says
     const Shape shapes[] = {{2, {"-H", "s1:4,s2:4", compress}},
                             {4, {"-H", "s1:4,s2:4,s3:4,s4:4", compress}},
-                            {4, {"-H", "s1:4,s2:4,s3:4,s4:4", compress, "--map-by", "node"}}};
+                            {4, {"-H", "s1:4,s2:4,s3:4,s4:4", "--map-by", "node", compress}}};
     for (const auto& [hosts, words] : shapes)
         for (const auto& [format, factor] :
              {std::pair{"none", 1.0}, {"fp16", 0.5}, {"int8", 260.0 / 1024}}) {
