@@ -104,8 +104,8 @@ Rows<ParsedRun> output_flags() {
           .needs_agents = true,
           .common = true,
           .argparse = "--output-filename",
-          .help = "also write DIR/rank.N/stdout and stderr; in DIR, %j stands for the job's id and "
-                  "%t for the time (default: none)"},
+          .help = "also write DIR/rank.N/stdout and stderr; in DIR, %j is the job's id and %t the "
+                  "time (default: none)"},
          set_path<&plan::Options::output_dir>},
         {{.names = "--log",
           .metavar = "FILE",
@@ -166,7 +166,7 @@ Rows<ParsedRun> output_flags() {
           .in = {FlagScope::join, FlagScope::frontends, FlagScope::bench, FlagScope::doctor},
           .common = true,
           .argparse = "--verbose",
-          .help = "report each step, such as hosts that join and ranks that end"},
+          .help = "report each step, as when hosts join or ranks end"},
          set_to<&plan::Options::verbosity, log::Level::verbose>},
         {{.names = "--debug",
           .group = output,

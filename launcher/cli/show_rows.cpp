@@ -117,8 +117,8 @@ Rows<ParsedRun> show_flags() {
           .in = {FlagScope::join, FlagScope::frontends},
           .needs_agents = true,
           .common = true,
-          .help = "show the job on a web page and print its address; --web alone: at a free port "
-                  "of the loopback interface (default: none)"},
+          .help = "show the job on a web page and print its address; --web alone: a free port of "
+                  "loopback (default: none)"},
          set_listen<&plan::ShowOptions::page>},
         {{.names = "--metrics",
           .metavar = "ADDRESS:PORT",
