@@ -1,7 +1,7 @@
 #include "launcher/commands/run_job.h"
 
 #include "base/log.h"
-#include "base/soft_limits.h"
+#include "base/process/soft_limits.h"
 #include "launcher/commands/check_build.h"
 #include "launcher/commands/detach.h"
 #include "launcher/commands/print_plan.h"

@@ -67,7 +67,7 @@ struct Wrap {
     }
 };
 
-/// A soft limit of the caller's; base/soft_limits.h has the names.
+/// A soft limit of the caller's; base/process/soft_limits.h has the names.
 struct ForwardedRlimit {
     std::string name;
     std::uint64_t value = 0;  ///< UINT64_MAX: none

@@ -5,7 +5,7 @@
 #include "base/interfaces.h"
 #include "base/log.h"
 #include "base/loop/net.h"
-#include "base/soft_limits.h"
+#include "base/process/soft_limits.h"
 #include "rendezvous/wire/exchange_messages.h"
 #include "rendezvous/wire/job_key.h"
 #include "rendezvous/wire/login_messages.h"

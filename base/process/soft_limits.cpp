@@ -1,4 +1,4 @@
-#include "base/soft_limits.h"
+#include "base/process/soft_limits.h"
 
 #include <sys/resource.h>
 #include <algorithm>
