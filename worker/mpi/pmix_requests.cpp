@@ -97,7 +97,9 @@ void PmixRequests::on(const PmixFinalized& message) {
 void PmixRequests::on(const PmixAborted& message) {
     connected_.erase(message.rank);
     observer_.mpi_aborted(Rank{message.rank}, message.status);
-    answer(message.id, pmix::kSuccess, {});
+    // With an answer the rank would end at once, and peers that notice would call MPI_Abort too: the
+    // head has to hear of this rank before.
+    hold(message.id);
 }
 
 void PmixRequests::on(PmixFence& message) {

@@ -80,7 +80,7 @@ private:
     void fence_ended(std::uint64_t id, bool lost, std::string bytes);
     void answer(std::uint64_t id, std::int32_t status, std::string bytes);
     void tell(const Want& want, std::int32_t status, std::string bytes);
-    void hold(std::uint64_t id);
+    void hold(std::uint64_t id);  ///< answers later, when the head knows what this host knows
     void look();
 
     MpiNetwork& network_;
