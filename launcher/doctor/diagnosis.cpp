@@ -67,10 +67,11 @@ private:
     std::vector<Finding> found_;
 };
 
-/// The value that most hosts have; of two that as many have, the one of the first host.
+/// The value that most hosts have of those that know it; of two that as many have, the one of the first host.
 std::string usual_value(const std::vector<const HostReport*>& hosts, std::string_view fact) {
     std::map<std::string_view, int> counts;
-    for (const HostReport* host : hosts) ++counts[host->fact(fact)];
+    for (const HostReport* host : hosts)
+        if (host->knows(fact)) ++counts[host->fact(fact)];
     std::string_view usual;
     int most = 0;
     for (const HostReport* host : hosts)
@@ -332,6 +333,17 @@ void judge_mtus(const DoctorReport& report, Findings& findings) {
     });
 }
 
+/// A program that is there and does not work is a trouble by itself, also if it is so on all hosts.
+void judge_program(const HostReport& host, std::string_view topic, std::string_view fact,
+                   std::string_view program, Findings& findings) {
+    const std::string_view trouble = trouble_of(host.fact(fact));
+    if (!trouble.empty())
+        findings.add(topic, host.name,
+                     fmt::format("{} {}: start it there by hand to see why; its files may be on a "
+                                 "slow file server, or what it needs may be missing",
+                                 program, trouble));
+}
+
 void judge_versions(const DoctorReport& report, Findings& findings) {
     std::vector<const HostReport*> known;
     for (const HostReport& host : report.hosts)
@@ -342,10 +354,12 @@ void judge_versions(const DoctorReport& report, Findings& findings) {
     std::map<std::string_view, std::string> usual;
     for (const auto& [fact, name] : programs) usual[fact] = usual_value(known, fact);
     for (const HostReport* host : known) {
+        judge_program(*host, "versions", "python", "python3", findings);
+        judge_program(*host, "versions", "mpi", "mpirun --version", findings);
         std::vector<std::string> differences;
         for (const auto& [fact, name] : programs) {
             const std::string_view value = host->fact(fact);
-            if (value == usual[fact]) continue;
+            if (value == usual[fact] || !host->knows(fact)) continue;
             differences.push_back(fmt::format("{} {}, elsewhere {}", name,
                                               value.empty() ? "is not there" : value,
                                               usual[fact].empty() ? "there is none" : usual[fact]));
@@ -365,7 +379,8 @@ void judge_gpus(const DoctorReport& report, Findings& findings) {
     const std::string usual = usual_value(known, "gpus");
     for (const HostReport* host : known) {
         const std::string_view gpus = host->fact("gpus");
-        if (gpus != usual)
+        judge_program(*host, "gpus", "gpus", "nvidia-smi", findings);
+        if (gpus != usual && host->knows("gpus"))
             findings.add("gpus", host->name,
                          fmt::format("it has {}, elsewhere there {}",
                                      gpus.empty() ? "no GPU that nvidia-smi shows" : gpus,

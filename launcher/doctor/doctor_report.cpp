@@ -37,6 +37,17 @@ std::string_view HostReport::fact(std::string_view wanted) const {
     return found == facts.end() ? std::string_view() : found->value;
 }
 
+std::string_view trouble_of(std::string_view fact) {
+    if (!fact.starts_with('(') || !fact.ends_with(')')) return {};
+    return fact.substr(1, fact.size() - 2);
+}
+
+bool HostReport::knows(std::string_view wanted) const {
+    constexpr std::array<std::string_view, 3> kOfPython{"torch", "mpi4py", "nccl"};
+    if (std::ranges::find(kOfPython, wanted) != kOfPython.end()) wanted = "python";
+    return !facts.empty() && trouble_of(fact(wanted)).empty();
+}
+
 bool have_common_network(const HostReport& a, const HostReport& b) {
     if (!a.seen || !b.seen) return false;
     for (const HostAddress& one : a.seen->addresses)

@@ -30,6 +30,8 @@ struct HostReport {
     bool is_well() const { return seen && !why; }
     /// A fact's value; empty: not there, or not known.
     std::string_view fact(std::string_view wanted) const;
+    /// Whether that is so. Not if its program has not told it, as a Python that hangs, which says nothing of its packages either.
+    bool knows(std::string_view wanted) const;
 };
 
 /// How fast two hosts exchange bytes, each way: the best of several looks.
@@ -56,6 +58,8 @@ struct DoctorReport {
 
 /// The bits of an address that are its network's; empty: it is no address.
 std::string network_of(const HostAddress& address);
+/// Why a program that is there has not told a fact, "does not answer"; empty: it has, or is not there.
+std::string_view trouble_of(std::string_view fact);
 /// How many hosts have each address: those of several lead nowhere.
 std::map<std::string, int> holders_of_addresses(const DoctorReport& report);
 

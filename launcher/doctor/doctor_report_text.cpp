@@ -26,7 +26,7 @@ std::string common_text(const DoctorReport& report) {
         std::string_view value;
         bool same = true, first = true;
         for (const HostReport& host : report.hosts) {
-            if (host.facts.empty()) continue;
+            if (!host.knows(fact)) continue;
             if (first) value = host.fact(fact);
             same = same && host.fact(fact) == value;
             first = false;

@@ -184,6 +184,36 @@ TEST_CASE("Of versions the few that differ from the many are one line for each h
     CHECK_THAT(only_finding(report), Contains("s1,s2,s3 gpus: others compute there: GPU 3"));
 }
 
+TEST_CASE("A program that does not tell its version is a trouble, on one host and on all",
+          "[doctor]") {
+    for (const std::size_t count : {1u, 3u}) {
+        DoctorReport report = healthy(count);
+        for (HostReport& host : report.hosts) set_fact(host, "python", "(does not answer)");
+        const std::vector<std::string> found = found_in(report);
+        REQUIRE(found.size() == 1);
+        CHECK_THAT(found[0], Contains("s1") && Contains("versions: python3 does not answer: "));
+        const std::string shown = to_text(report, diagnose(report));
+        CHECK_THAT(shown, Contains("1 trouble; ") && !Contains("(does not answer)"));
+    }
+    DoctorReport report = healthy(3);
+    set_fact(report.hosts[1], "gpus", "(fails with exit code 9)");
+    CHECK_THAT(only_finding(report), Contains("s2 gpus: nvidia-smi fails with exit code 9: "));
+    CHECK_THAT(to_text(report, diagnose(report)), Contains("8 x H100"));
+}
+
+TEST_CASE("Of a Python that does not answer nobody says that it lacks packages", "[doctor]") {
+    DoctorReport report = healthy(4);
+    for (const std::size_t host : {0u, 1u, 2u}) {
+        set_fact(report.hosts[host], "python", "(does not answer)");
+        set_fact(report.hosts[host], "torch", "");
+    }
+    CHECK_THAT(only_finding(report), Contains("s1,s2,s3 versions: python3 does not answer: "));
+    set_fact(report.hosts[3], "mpi", "(fails with exit code 1)");
+    REQUIRE(found_in(report).size() == 2);
+    CHECK_THAT(found_in(report)[1],
+               Contains("s4 versions: mpirun --version fails with exit code 1: "));
+}
+
 TEST_CASE("Who is not reached, and who does not reach, are told apart", "[doctor]") {
     DoctorReport report = healthy(5);
     for (const std::size_t from : {0u, 1u, 3u, 4u}) fail_visits(report, from, 2);
