@@ -1,10 +1,10 @@
 #include "hostfiles/filter.h"
 
 #include "hostfiles/host_item.h"
+#include "hostfiles/host_names.h"
 
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
 
 namespace dtrun {
 
@@ -42,10 +42,8 @@ std::string show_slots(const std::vector<int>& slots) {
 /// Reads one filter against the hosts that it chooses from.
 class FilterParser {
 public:
-    FilterParser(const HostList& hosts, Position position) : hosts_(hosts), position_(position) {
-        index_.reserve(hosts.size());
-        for (std::size_t i = 0; i < hosts.size(); ++i) index_.emplace(hosts[i].name, i);
-    }
+    FilterParser(const HostList& hosts, Position position)
+        : hosts_(hosts), position_(position), index_(hosts) {}
 
     /// One choice for each host.
     Result<std::vector<Choice>> parse(std::string_view text);
@@ -61,7 +59,7 @@ private:
 
     const HostList& hosts_;
     Position position_;
-    std::unordered_map<std::string_view, std::size_t> index_;
+    HostIndex index_;
     std::vector<Choice> choices_;
     std::size_t mentions_ = 0;  ///< hosts and slots named so far, to bound time and memory
 };
@@ -122,14 +120,14 @@ Result<std::vector<int>> FilterParser::parse_slot_numbers(std::string_view text,
 Result<void> FilterParser::choose(const std::string& name, const std::vector<int>& slots,
                                   const Position& position) {
     const auto found = index_.find(name);
-    if (found == index_.end()) {
+    if (!found) {
         const auto name_of = [](const Host& host) -> std::string_view { return host.name; };
         return fail_at(position, "host {} is not in the host list{}", in_quotes(name),
                        did_you_mean(name, hosts_, name_of));
     }
-    const auto checked = check_slots(hosts_[found->second], slots, position);
+    const auto checked = check_slots(hosts_[*found], slots, position);
     if (!checked) return checked;
-    Choice& choice = choices_[found->second];
+    Choice& choice = choices_[*found];
     choice.named = true;
     choice.all_slots = choice.all_slots || slots.empty();
     choice.slots.insert(choice.slots.end(), slots.begin(), slots.end());

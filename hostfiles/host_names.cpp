@@ -42,7 +42,35 @@ bool comes_before(std::string_view a, std::string_view b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;  // they differ in zeros at most
 }
 
+/// "n1" of "n1.example.com"; nothing for a name without a dot, and for an address.
+std::optional<std::string_view> first_label(std::string_view name) {
+    const std::size_t dot = name.find('.');
+    if (dot == std::string_view::npos || is_address(std::string(name))) return std::nullopt;
+    return name.substr(0, dot);
+}
+
 }  // namespace
+
+HostIndex::HostIndex(const HostList& hosts) {
+    whole_.reserve(hosts.size());
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+        whole_.emplace(hosts[i].name, i);
+        const auto label = first_label(hosts[i].name);
+        if (!label) continue;
+        const auto [entry, is_new] = short_.emplace(*label, i);
+        if (!is_new) entry->second.reset();
+    }
+}
+
+std::optional<std::size_t> HostIndex::find(std::string_view name) const {
+    if (const auto same = whole_.find(name); same != whole_.end()) return same->second;
+    if (const auto label = first_label(name)) {
+        const auto bare = whole_.find(*label);
+        return bare == whole_.end() ? std::nullopt : std::optional(bare->second);
+    }
+    const auto longer = short_.find(name);
+    return longer == short_.end() ? std::nullopt : longer->second;
+}
 
 Result<HostList> merge_names(const HostList& hosts, std::string_view what) {
     HostMerger merged(hosts.size());

@@ -1,6 +1,7 @@
 #include "hostfiles/rankfile.h"
 
 #include "base/strings.h"
+#include "hostfiles/host_names.h"
 #include "hostfiles/host_spec.h"
 
 #include <algorithm>
@@ -35,14 +36,13 @@ Result<std::pair<int, RankLine>> parse_line(std::string_view text) {
 }
 
 /// The host that "+n2" means, or that has the name; -1 if there is none.
-int find_host(const HostList& hosts, const std::string& name) {
+int find_host(const HostList& hosts, const HostIndex& index, const std::string& name) {
     if (name.starts_with("+n")) {
-        const auto index = to_int(std::string_view(name).substr(2), 0, kRanksMax);
-        return index && std::cmp_less(*index, hosts.size()) ? static_cast<int>(*index) : -1;
+        const auto number = to_int(std::string_view(name).substr(2), 0, kRanksMax);
+        return number && std::cmp_less(*number, hosts.size()) ? static_cast<int>(*number) : -1;
     }
-    const std::string_view bare = std::string_view(name).substr(name.rfind('@') + 1);
-    const auto found = std::ranges::find(hosts, bare, &Host::name);
-    return found == hosts.end() ? -1 : static_cast<int>(found - hosts.begin());
+    const auto found = index.find(std::string_view(name).substr(name.rfind('@') + 1));
+    return found ? static_cast<int>(*found) : -1;
 }
 
 /// The hosts that the lines name, with as many slots as ranks.
@@ -94,10 +94,11 @@ Result<std::vector<int>> hosts_of_ranks(const std::vector<RankLine>& ranks, Host
         if (!named) return std::unexpected(named.error());
         hosts = std::move(*named);
     }
+    const HostIndex index(hosts);
     std::vector<int> host_of;
     host_of.reserve(ranks.size());
     for (const RankLine& rank : ranks) {
-        host_of.push_back(find_host(hosts, rank.host));
+        host_of.push_back(find_host(hosts, index, rank.host));
         if (host_of.back() < 0)
             return fail(Errc::invalid_input, "rank {}: {} is none of the job's hosts",
                         host_of.size() - 1, rank.host);

@@ -40,6 +40,17 @@ TEST_CASE("filter_hosts excludes by DeepSpeed's documented grammar", "[hostfiles
     CHECK(show(filter_hosts(pool(), "", exclude)) == expected);
 }
 
+TEST_CASE("filter_hosts knows a host by the first part of its name, if that is no other's",
+          "[hostfiles][filter]") {
+    const HostList hosts = pool("n1.a.org:2,n2.a.org:2,n2.b.org:2,n3:2,10.0.0.1:2");
+    CHECK(show(filter_hosts(hosts, "n1:1", "")) == "n1.a.org:1{1}");
+    CHECK(show(filter_hosts(hosts, "n3.a.org", "")) == "n3:2");
+    CHECK(show(filter_hosts(hosts, "n2.b.org", "")) == "n2.b.org:2");
+    CHECK_FALSE(filter_hosts(hosts, "n2", "").has_value());
+    CHECK_FALSE(filter_hosts(hosts, "n1.b.org", "").has_value());
+    CHECK_FALSE(filter_hosts(hosts, "10", "").has_value());
+}
+
 TEST_CASE("filter_hosts keeps the other settings of a host", "[hostfiles][filter]") {
     HostList hosts = pool("bob@[::1]:4,w1:0,w2:2");
     hosts[0].slots_max = 8;

@@ -23,6 +23,13 @@ TEST_CASE("a rankfile says where each rank runs", "[hostfiles][rankfile]") {
     CHECK(hosts_of_ranks(*ranks, hosts) == std::vector<int>{1, 0, 0});
 }
 
+TEST_CASE("a rankfile may have the short names of a batch system's hosts",
+          "[hostfiles][rankfile]") {
+    const auto ranks = parse_rankfile("rank 0=n2\nrank 1=al@n1\nrank 2=n3.a.org\n", "f").value();
+    HostList hosts = parse_hosts("n1.a.org:1,n2.a.org:1,n3:1").value();
+    CHECK(hosts_of_ranks(ranks, hosts) == std::vector<int>{1, 0, 2});
+}
+
 TEST_CASE("a rankfile alone has its hosts, with as many slots as ranks", "[hostfiles][rankfile]") {
     const auto ranks = parse_rankfile("rank 0=bb\nrank 1=aa\nrank 2=bb\n", "f").value();
     HostList hosts;
