@@ -8,6 +8,7 @@
 #include "launcher/frontends/deepspeed_elasticity.h"
 #include "launcher/frontends/deepspeed_env.h"
 #include "launcher/plan/allocation_here.h"
+#include "launcher/plan/machine_facts.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -27,29 +28,50 @@ bool is_filtered(const plan::Options& options) {
     return !options.include.empty() || !options.exclude.empty();
 }
 
-/// CUDA_VISIBLE_DEVICES, where it stands for an --include of this machine.
+/// CUDA_VISIBLE_DEVICES, where it stands for an --include of this machine. Devices that it names otherwise
+/// than by number, as "GPU-8932f937", are counted, and ranks inherit the list.
 Result<void> set_devices(ParsedDeepspeed& parsed, plan::EnvironmentView environment,
                          std::vector<std::string>& warnings) {
     constexpr string_view kName = "CUDA_VISIBLE_DEVICES";
     const auto list = plan::find_variable(environment, kName);
-    if (!list || trim(*list).empty()) return {};
+    if (!list) return {};
     const plan::Options& options = parsed.options;
     if (is_filtered(options) || parsed.own.gpus || parsed.own.nodes.value_or(1) > 1) {
-        warnings.push_back(fmt::format(
-            "{}={} is ignored: --include, --exclude, --num_gpus or --num_nodes is given", kName,
-            *list));
+        if (!trim(*list).empty())
+            warnings.push_back(fmt::format(
+                "{}={} is ignored: --include, --exclude, --num_gpus or --num_nodes is given", kName,
+                *list));
+        return {};
+    }
+    plan::HostShape& shape = parsed.options.shape;
+    const auto items = split(*list, ',');
+    const auto count_only = [&](int slots) {
+        shape.count = plan::HostShape::Count::number;
+        shape.number = slots;
+        shape.count_flag = fmt::format("{}={}", kName, *list);
+    };
+    if (plan::hides_devices(trim(items.front()))) {
+        count_only(plan::machine_facts(environment).numa_nodes);
         return {};
     }
     std::vector<int> devices;
-    for (const string_view item : split(*list, ',')) {
-        const auto device = to_int(trim(item), 0, kSlotsMax - 1);
-        if (!device)
+    bool by_number = true;
+    for (const string_view each : items) {
+        const string_view item = trim(each);
+        const auto device = to_int(item, 0, kSlotsMax - 1);
+        const bool is_uuid = item.starts_with("GPU-") || item.starts_with("MIG-");
+        if (!device && !is_uuid)
             return fail(Errc::invalid_input,
-                        "{}={}: DeepSpeed knows devices by number; unset it, or write 0,1", kName,
-                        *list);
-        devices.push_back(static_cast<int>(*device));
+                        "{}={}: '{}' is neither a device's number nor its GPU-... or MIG-...; "
+                        "unset it, or write 0,1",
+                        kName, *list, item);
+        if (device) devices.push_back(static_cast<int>(*device));
+        by_number = by_number && device;
     }
-    parsed.options.shape.devices_here = std::move(devices);
+    if (by_number)
+        shape.devices_here = std::move(devices);
+    else
+        count_only(static_cast<int>(items.size()));
     return {};
 }
 
@@ -197,6 +219,14 @@ Result<void> check_binding(ParsedDeepspeed& parsed, plan::EnvironmentView enviro
     return {};
 }
 
+/// What pdsh, which DeepSpeed runs for its hosts, is told to give to ssh: often the port. Inside a rank it is that
+/// of the job around us.
+void follow_pdsh(ParsedDeepspeed& parsed, plan::EnvironmentView environment) {
+    if (plan::find_variable(environment, "DTRUN_RANK")) return;
+    if (const auto words = plan::find_variable(environment, "PDSH_SSH_ARGS_APPEND"))
+        parsed.rsh.arguments = *words;
+}
+
 }  // namespace
 
 Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView environment) {
@@ -234,6 +264,7 @@ Result<cli::RunCommand> parse_deepspeed(Words words, plan::EnvironmentView envir
     if (!parsed.own.launcher.empty())
         warnings.push_back(fmt::format("--launcher {} has no effect: dtrun starts the ranks itself",
                                        parsed.own.launcher));
+    follow_pdsh(parsed, environment);
     auto env = read_deepspeed_env(environment);
     if (!env) return std::unexpected(env.error());
     std::ranges::move(env->notes, std::back_inserter(warnings));

@@ -37,13 +37,17 @@ int count_cpus() {
 
 }  // namespace
 
+bool hides_devices(std::string_view device) {
+    return device.empty() || device.starts_with('-') || device == "NoDevFiles";
+}
+
 int visible_devices(int present, EnvironmentView environment) {
     const auto list = find_variable(environment, "CUDA_VISIBLE_DEVICES");
     if (present == 0 || !list) return present;
     int count = 0;
     for (const std::string_view item : split(*list, ',')) {
         const std::string_view device = trim(item);
-        if (device.empty() || device.starts_with('-')) break;
+        if (hides_devices(device)) break;
         ++count;
     }
     return count;

@@ -9,8 +9,12 @@ namespace dtrun::plan {
 /// shows them, processors this process may use, and NUMA nodes with processors.
 MachineFacts machine_facts(EnvironmentView environment);
 
-/// How many devices CUDA_VISIBLE_DEVICES leaves of `present`: its entries up to the first that is
-/// negative. Unset: all.
+/// Whether an entry of CUDA_VISIBLE_DEVICES ends the list, as CUDA reads it: nothing, "-1", or Slurm's word for
+/// a job without GPUs.
+bool hides_devices(std::string_view device);
+
+/// How many devices CUDA_VISIBLE_DEVICES leaves of `present`: its entries up to the first that
+/// hides_devices(). Unset: all.
 int visible_devices(int present, EnvironmentView environment);
 
 }  // namespace dtrun::plan

@@ -1,6 +1,7 @@
 #include "launcher/frontends/deepspeed_elasticity.h"
 #include "launcher/frontends/deepspeed_env.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/plan/machine_facts.h"
 #include "rendezvous/wire/modes.h"
 #include "tests/launcher/cli_support.h"
 #include "tests/support/catch.h"
@@ -113,8 +114,45 @@ TEST_CASE("CUDA_VISIBLE_DEVICES are this machine's slots", "[launcher][deepspeed
               Strings{"CUDA_VISIBLE_DEVICES=3,1 is ignored: --include, --exclude, --num_gpus or "
                       "--num_nodes is given"});
     }
-    CHECK(ds_error("t.py", with("CUDA_VISIBLE_DEVICES=GPU-1")) ==
-          "CUDA_VISIBLE_DEVICES=GPU-1: DeepSpeed knows devices by number; unset it, or write 0,1");
+    CHECK(ds_error("t.py", with("CUDA_VISIBLE_DEVICES=0,all")) ==
+          "CUDA_VISIBLE_DEVICES=0,all: 'all' is neither a device's number nor its GPU-... or "
+          "MIG-...; unset it, or write 0,1");
+}
+
+TEST_CASE("Devices that are named by their UUIDs are counted, and ranks inherit the list",
+          "[launcher][deepspeed]") {
+    if (std::filesystem::exists("/job/hostfile")) return;
+    const std::string list = "GPU-8932f937-d72c, MIG-377e0049-554c";
+    const JobSpec job = job_of("deepspeed t.py", with("CUDA_VISIBLE_DEVICES=" + list));
+    CHECK(job.placement.ranks.size() == 2);
+    CHECK(value_in(job, HostId{0}, "CUDA_VISIBLE_DEVICES") == list);
+}
+
+TEST_CASE("Where CUDA_VISIBLE_DEVICES leaves no device, each NUMA node is a slot",
+          "[launcher][deepspeed]") {
+    if (std::filesystem::exists("/job/hostfile")) return;
+    const auto nodes = static_cast<std::size_t>(machine_facts({}).numa_nodes);
+    for (const std::string list : {"", "-1", "NoDevFiles"}) {
+        CAPTURE(list);
+        const JobSpec job = job_of("deepspeed t.py", with("CUDA_VISIBLE_DEVICES=" + list));
+        CHECK(job.placement.ranks.size() == nodes);
+        CHECK(value_in(job, HostId{0}, "CUDA_VISIBLE_DEVICES") == list);
+    }
+    CHECK(ds_warnings("--num_gpus 1 t.py", with("CUDA_VISIBLE_DEVICES=")).empty());
+}
+
+TEST_CASE("What pdsh is told of ssh says how hosts are reached", "[launcher][deepspeed]") {
+    const Environment caller = with("PDSH_SSH_ARGS_APPEND=-q -tt -p 2222 -i /key");
+    const Options options = ds_options("--hosts a:1,b:1 t.py", caller);
+    CHECK(options.ssh_port == 2222);
+    CHECK(options.ssh_identity_file == "/key");
+    CHECK(options.ssh_command.empty());
+    CHECK(ds_options("--ssh_port 22 --hosts a:1,b:1 t.py", caller).ssh_port == 22);
+    CHECK(ds_options("t.py", with("PDSH_SSH_ARGS_APPEND=-o ConnectTimeout=5")).ssh_command ==
+          "ssh -o ConnectTimeout=5");
+    Environment inner = caller;
+    inner.push_back("DTRUN_RANK=0");
+    CHECK(ds_options("--hosts a:1,b:1 t.py", inner).ssh_port == 0);
 }
 
 TEST_CASE("An address of the user's own lets rank 0 serve", "[launcher][deepspeed]") {
@@ -284,6 +322,30 @@ TEST_CASE("A .deepspeed_env may have blank lines, comments and quotes", "[launch
     CHECK(parse_deepspeed_env("1A=1\n", "f").error().message ==
           "f:1:1: '1A' is not a variable's name");
     CHECK(parse_deepspeed_env("", "f")->variables.empty());
+}
+
+TEST_CASE("Values of .deepspeed_env have variables of the caller and of the lines above",
+          "[launcher][deepspeed]") {
+    const Environment caller = {"LD_LIBRARY_PATH=/lib/a", "X=x"};
+    const auto env = parse_deepspeed_env(
+        "LD_LIBRARY_PATH=/opt/"
+        "efa:$LD_LIBRARY_PATH\nA=${X}y$X\nB=\"$A\"\nC='$X'\nD=\\$X\nE=a$\nF=$1\n"
+        "G=[$NONE]\nH=$X.so\n",
+        "f", caller);
+    REQUIRE(env.has_value());
+    CHECK(show(env->variables) ==
+          "LD_LIBRARY_PATH=/opt/efa:/lib/a A=xyx B=xyx C=$X D=$X E=a$ F=$1 G=[] H=x.so");
+    CHECK(env->notes.empty());
+    const auto below = parse_deepspeed_env("X=1$X\nX=2$X\nA=3$A\n", "g", caller, *env);
+    REQUIRE(below.has_value());
+    CHECK(show(below->variables) == "X=1x X=21x A=3xyx");
+    for (const std::string value : {"$(hostname)", "`hostname`", "${X:-y}", "${X"}) {
+        const auto left = parse_deepspeed_env("A=" + value + "\n", "f", caller);
+        REQUIRE(left.has_value());
+        CHECK(show(left->variables) == "A=" + value);
+        CHECK(left->notes ==
+              Strings{"f:1: only $NAME and ${NAME} are replaced in A; the rest stays as it is"});
+    }
 }
 
 TEST_CASE("The .deepspeed_env of the working directory wins over that of the home",

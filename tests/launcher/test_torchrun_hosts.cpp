@@ -224,6 +224,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES hides devices", "[launcher][torchrun]") {
         {"0,1", 2},
         {"", 0},
         {"-1", 0},
+        {"NoDevFiles", 0},
         {"2,-1,3", 1},
         {"GPU-8932f937-d72c-4106-c12f-20bd9faed9f6, 1", 2},
     }));
