@@ -150,7 +150,8 @@ asio::awaitable<Result<void>> DoctorRun::begin(HostId host, transport::LoginPass
     const std::function<void(const char*)> phase = [name, &copied, &pass](const char* what) {
         pass.now(what);
         log::info("{}: {}", name, what);
-        copied = copied || std::string_view(what).starts_with("copying");
+        copied = copied || std::string_view(what).starts_with("copying") ||
+                 transport::is_left_to_hosts(what);
     };
     auto opened = co_await channels_.open(host, head::AgentTask::examine, deadline, phase);
     if (!opened) co_return std::unexpected(opened.error());

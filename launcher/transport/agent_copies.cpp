@@ -113,7 +113,8 @@ void HomeTurn::stored() {
     home_->changed.cancel();
 }
 
-asio::awaitable<void> HomeTurn::all_of_it() {
+asio::awaitable<void> HomeTurn::all_of_it(std::function<void()> waits) {
+    if (shared_ != nullptr && shared_->copying) waits();
     while (shared_ != nullptr && shared_->copying) co_await shared_->changed.async_wait(use_tuple);
 }
 

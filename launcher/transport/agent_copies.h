@@ -127,7 +127,8 @@ public:
     /// The host has stored the agent that it has got.
     void stored();
     /// Waits, where another host has stored the agent, until that one has unpacked the package, or failed.
-    asio::awaitable<void> all_of_it();
+    /// \param waits  is called if it has to wait
+    asio::awaitable<void> all_of_it(std::function<void()> waits);
 
 private:
     AgentCopies::Home* home_ = nullptr;    ///< whose turn this is
@@ -161,6 +162,8 @@ public:
     /// From whom it comes, for kCarrier: "<port> <address>", or nothing, and the line's end. For others what goes behind
     /// an announcement: " <word> <seconds> 0[ <port> <address>]", or nothing, and the line's end.
     const std::string& words() const { return words_; }
+    /// Whether it comes from another host, once wait() has been.
+    bool is_from_host() const { return giver_ != nullptr; }
     /// The host hands on what it has stored. \param address  as above
     void hands_on(std::string address, int port);
     /// The host has got it.

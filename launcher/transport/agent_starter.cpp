@@ -226,12 +226,18 @@ asio::awaitable<Error> failure_to_start(Channel& channel, std::string last_said)
     co_return error;
 }
 
+const char* copying(const CopySlot& slot) {
+    return slot.is_from_host() ? kFetchesCopy : "copying the agent";
+}
+
 }  // namespace
 
 asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, AgentCopies& copies,
                                           Deadline& deadline, std::chrono::milliseconds patience,
                                           std::function<void(const char*)> phase) {
-    const char* doing = "starting the agent";
+    constexpr const char* kStarts = "starting the agent";
+    const char* doing = kStarts;
+    const std::function<void()> waits = [&phase] { phase(kAwaitsCopy); };
     const AgentCopy* copy = nullptr;  // that the host lacks
     HomeTurn turn;
     CopySlot slot;
@@ -260,7 +266,7 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
         // Also in place of kAgentSend: another job may have stored the agent after the host had looked.
         if (said.starts_with(kAgentReady)) {
             turn.stored();
-            co_await turn.all_of_it();
+            co_await turn.all_of_it(waits);
             co_return check_ready(said);
         }
         if (said.starts_with(kAgentFailed))
@@ -275,7 +281,6 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
             const auto found = copies.get(request.wants);
             if (!found) co_return std::unexpected(found.error());
             copy = *found;
-            const std::function<void()> waits = [&phase] { phase("waiting for its copy"); };
             std::string answer = copy->build_id + "\n";
             const bool is_ours = co_await turn.wait(copies, request, waits);
             if (is_ours) {
@@ -284,26 +289,25 @@ asio::awaitable<Result<void>> greet_agent(Channel& channel, LineReader& lines, A
                 if (program.empty()) co_await slot.wait(waits);
                 answer = copy->announcement + (program.empty() ? slot.words() : program);
             }
-            phase(doing = is_ours ? "copying the agent" : "starting the agent");
+            phase(doing = is_ours ? copying(slot) : kStarts);
             sent = co_await channel.write(answer, after(patience));
         } else if (said.starts_with(kAgentReceives) && copy != nullptr) {
             const auto port = to_int(said.substr(kAgentReceives.size()), 1, 65'535);
             slot.listens(channel.address(), static_cast<int>(port.value_or(0)));
-            const std::function<void()> waits = [&phase] { phase("waiting for its copy"); };
             co_await slot.wait(waits);
-            phase(doing = "copying the agent");
+            phase(doing = copying(slot));
             sent = co_await channel.write(slot.words(), after(patience));
         } else if (said == kAgentSend && copy != nullptr) {
             sent = co_await send_in_pieces(channel, copy->bytes, patience);
             if (sent) {
                 slot.done();
-                phase(doing = "starting the agent");
+                phase(doing = kStarts);
             }
         } else if (said == kAgentStored) {
             turn.stored();
         } else if (said == kAgentFetched) {
             slot.done();
-            phase(doing = "starting the agent");
+            phase(doing = kStarts);
         } else if (said.starts_with(kAgentHandsOn)) {
             const auto port = to_int(said.substr(kAgentHandsOn.size()), 1, 65'535);
             if (port) slot.hands_on(channel.address(), static_cast<int>(*port));

@@ -58,6 +58,13 @@ private:
     std::string buffer_;
 };
 
+// Of what greet_agent() says that is being done: what other hosts do, and this machine has nothing to do with.
+inline constexpr const char* kAwaitsCopy = "waiting for its copy";
+inline constexpr const char* kFetchesCopy = "copying the agent from another host";
+inline bool is_left_to_hosts(std::string_view phase) {
+    return phase == kAwaitsCopy || phase == kFetchesCopy;
+}
+
 /// Waits until the agent behind `channel` is ready for its configuration, and copies it there first if it
 /// asks for that. Copying takes as long as the link needs.
 /// \param copies    outlives the call

@@ -1,6 +1,7 @@
 #include "launcher/transport/login_gate.h"
 
 #include "base/loop/deadline.h"
+#include "launcher/transport/agent_starter.h"
 #include "launcher/transport/ssh_login.h"
 
 #include <chrono>
@@ -104,7 +105,15 @@ asio::awaitable<LoginTurn> LoginPass::wait(std::string route, std::optional<Host
 }
 
 void LoginPass::now(std::string_view phase) {
-    is_knocking(phase) ? knocks() : works();
+    if (is_knocking(phase)) return knocks();
+    works();
+    if (is_left_to_hosts(phase)) rests();
+}
+
+/// It is let in, so it also makes room behind a jump host at once.
+void LoginPass::rests() {
+    if (place_) place_->lend();
+    if (behind_) behind_->lend();
 }
 
 void LoginPass::knocks() {

@@ -29,6 +29,7 @@ enum class LoginTurn {
 ///
 /// A log-in that only waits for its host, which costs nothing here, makes room for others, up to kLentForEach for each place:
 /// else hundreds of hosts that swallow packets would keep all others waiting. It counts again once its host has answered.
+/// So does one that is let in and waits for its copy of the agent from another host, until it has that.
 ///
 /// Thread: the executor's. Lifetime: outlives its passes.
 class LoginGate {
@@ -121,6 +122,7 @@ public:
 
 private:
     void works();
+    void rests();
     void look_later();
     void look();
 

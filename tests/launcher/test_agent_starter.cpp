@@ -224,13 +224,69 @@ TEST_CASE("a request for the agent says machine, packing and home", "[agent]") {
 
 namespace {
 
+/// A host that others reach, and that says one line after the other, whatever it gets.
+class TellingHost final : public Channel {
+public:
+    explicit TellingHost(std::string says) : says_(std::move(says)) {}
+    asio::awaitable<Result<std::size_t>> read(std::span<char> buffer, Deadline) override {
+        const std::size_t bytes = std::min({says_.size(), buffer.size(), says_.find('\n') + 1});
+        std::ranges::copy(says_.substr(0, bytes), buffer.begin());
+        says_.erase(0, bytes);
+        co_return bytes;
+    }
+    asio::awaitable<Result<void>> write(std::string_view, Deadline) override {
+        co_return Result<void>{};
+    }
+    std::string take_errors() override { return {}; }
+    asio::awaitable<std::string> ending(Deadline) override { co_return std::string(); }
+    void close() noexcept override {}
+    std::string address() const override { return "10.0.0.1"; }
+
+private:
+    std::string says_;
+};
+
+}  // namespace
+
+TEST_CASE("of a copy it is said whether it comes from here, for which alone this machine works",
+          "[agent]") {
+    const TestAgent agent;
+    AgentCopies copies(100);
+    const auto phases_of = [&copies](const std::string& says) {
+        TellingHost host(says + fmt::format("{}{} x\n", kAgentReady, kProtocolVersion));
+        LineReader lines(host);
+        Deadline deadline = after(std::chrono::seconds(20));
+        std::string phases;
+        const std::function<void(const char*)> phase = [&phases](const char* now) {
+            phases += fmt::format("{}{};", now, is_left_to_hosts(now) ? ", not by us" : "");
+        };
+        asio::io_context io;
+        const auto greeted = run_to_end(
+            io, greet_agent(host, lines, copies, deadline, std::chrono::seconds(20), phase));
+        CHECK(greeted.has_value());
+        return phases;
+    };
+    const std::string asks = fmt::format("{}{} plain,tcp\n", kAgentWanted, kMachine);
+    CHECK(phases_of(asks + "dtrun-agent-send\ndtrun-agent-stored\ndtrun-agent-hands-on 77\n") ==
+          "copying the agent;starting the agent;");
+    CHECK(phases_of(asks + "dtrun-agent-fetched\n") ==
+          "copying the agent from another host, not by us;starting the agent;");
+    // It could not fetch it, and gets it from here.
+    CHECK(phases_of(asks + asks + "dtrun-agent-send\n") ==
+          "copying the agent from another host, not by us;copying the agent;starting the agent;");
+}
+
+namespace {
+
 asio::awaitable<void> greet_one(asio::io_context& io, AgentCopies& copies, std::string script,
-                                std::vector<Result<void>>& ends) {
+                                std::vector<Result<void>>& ends, int* waiting = nullptr) {
     const auto host = start_process(io.get_executor(), {"/bin/sh", "-c", std::move(script)}, {});
     LineReader lines(**host);
     constexpr std::chrono::seconds kPatience(20);
     Deadline deadline = after(kPatience);
-    const std::function<void(const char*)> phase = [](const char*) {};
+    const std::function<void(const char*)> phase = [waiting](const char* now) {
+        if (waiting != nullptr && is_left_to_hosts(now)) ++*waiting;
+    };
     auto greeted = co_await greet_agent(**host, lines, copies, deadline, kPatience, phase);
     ends.push_back(std::move(greeted));
 }
@@ -289,11 +345,12 @@ TEST_CASE(
     AgentCopies copies;
     std::vector<Result<void>> ends;
     std::vector<bool> was_unpacked;
+    int waiting = 0;  // times that one has said that it waits for the other
     for (int i = 0; i < 2; ++i) {
         const std::string asks =
             fmt::format("echo {}{} plain n1.1; read -r id n h z c; [ \"$n\" ] || {{ {}; exit; }}; ",
                         kAgentWanted, kMachine, looks);
-        asio::co_spawn(io, greet_one(io, copies, asks + stores, ends),
+        asio::co_spawn(io, greet_one(io, copies, asks + stores, ends, &waiting),
                        [&](std::exception_ptr error) {
                            if (error) std::rethrow_exception(error);
                            was_unpacked.push_back(std::filesystem::exists(seen.at("unpacked")));
@@ -303,6 +360,7 @@ TEST_CASE(
     REQUIRE(ends.size() == 2);
     for (const auto& end : ends) CHECK(end.has_value());
     CHECK(was_unpacked == std::vector<bool>{true, true});
+    CHECK(waiting >= 1);  // for the package; and for the agent, if both asked in time
 }
 
 TEST_CASE("a host that fails while it stores the agent leaves that to another of its home",

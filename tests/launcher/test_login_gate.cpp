@@ -2,6 +2,7 @@
 #include "launcher/transport/login_gate.h"
 
 #include "base/loop/task_group.h"
+#include "launcher/transport/agent_starter.h"
 #include "tests/support/catch.h"
 #include "tests/support/seed.h"
 #include "tests/support/virtual_time.h"
@@ -16,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience = 300ms, kLook = 500ms;
+constexpr milliseconds kPatience = 300ms, kLook = 500ms, kLogIn = 10ms, kStart = 50ms;
 
 /// A host as its log-in sees it.
 struct Guest {
@@ -83,6 +84,28 @@ public:
         pass.watch(carrier);
         Timer never(io, Timer::time_point::max());
         for (;;) co_await never.async_wait(use_tuple);
+    }
+    asio::awaitable<void> pause(milliseconds span) {
+        Timer timer(io, after(span));
+        co_await timer.async_wait(use_tuple);
+    }
+    /// To a host that lacks the agent, and gets its copy from another one after so long.
+    asio::awaitable<void> log_in_and_fetch(milliseconds copy, std::string route = {}) {
+        LoginPass pass(gate);
+        if (co_await pass.wait(route) != LoginTurn::own) co_return;
+        pass.now("ssh authentication");
+        working_most = std::max(working_most, ++working);
+        co_await pause(kLogIn);
+        --working;
+        worked_last = Clock::now();
+        in_most = std::max(in_most, ++in);
+        pass.now(kAwaitsCopy);
+        co_await pause(copy / 2);
+        pass.now(kFetchesCopy);
+        co_await pause(copy / 2);
+        pass.now("starting the agent");
+        co_await pause(kStart);
+        --in;
     }
     asio::awaitable<void> stay() {
         Guest guest{1ms, std::chrono::hours(1)};
@@ -208,6 +231,45 @@ TEST_CASE("a program that waits for a host behind another machine keeps no other
     entrance.run(1s);
     CHECK(entrance.in == 16);
     entrance.run(60s);
+    CHECK(entrance.in_most == 72);
+}
+
+TEST_CASE("hosts that wait for copies from each other keep no others from logging in",
+          "[login_gate]") {
+    Entrance entrance(128);
+    const Deadline began = Clock::now();
+    for (int n = 0; n < 300; ++n) entrance.guests.spawn(entrance.log_in_and_fetch(5s));
+    entrance.run(1s);
+    CHECK(entrance.in == 300);
+    CHECK(entrance.working_most == 128);
+    CHECK(entrance.worked_last - began <= 3 * kLogIn + 1ms);
+    SECTION("and are done at the same time") {
+        entrance.run(4s + kStart + 100ms);
+        CHECK(entrance.in == 0);
+    }
+    SECTION("and when they start their agents nobody follows until there is room") {
+        entrance.run(4s + 40ms);  // all of them have their copies, and start
+        const Deadline came = Clock::now();
+        entrance.others.spawn(entrance.log_in({}));
+        entrance.run(1s);
+        CHECK(entrance.in == 0);
+        CHECK(entrance.worked_last - came >= kStart / 2);
+    }
+    entrance.in = 0;
+    for (int n = 0; n < 200; ++n) entrance.others.spawn(entrance.stay());
+    entrance.run(1s);
+    CHECK(entrance.in == 128);
+}
+
+TEST_CASE("who is let in behind a jump host, and waits for its copy, makes room there at once",
+          "[login_gate]") {
+    Entrance entrance(128);
+    for (int n = 0; n < 100; ++n) entrance.guests.spawn(entrance.log_in_and_fetch(5s, "gate"));
+    entrance.run(1s);
+    CHECK(entrance.in == 72);
+    CHECK(entrance.working_most == 8);
+    entrance.run(20s);
+    CHECK(entrance.in == 0);
     CHECK(entrance.in_most == 72);
 }
 
