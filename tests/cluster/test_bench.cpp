@@ -258,7 +258,7 @@ TEST_CASE("hosts before one that cannot be reached are measured", "[cluster][ben
     cluster.sshd_stop("s3");
     const Finished unreachable =
         cluster.dtrun({"bench", "-H", "s1,s2,s3,s4", "--backends", backends().back(), "--slots",
-                       "1", "--sizes", "4", "--iters", "1", "--connect-timeout", "3"},
+                       "1", "--sizes", "4", "--iters", "1", "--connect-timeout", "30"},
                       options(folder));
     INFO(unreachable.out << unreachable.err);
     CHECK(unreachable.exit_code == 1);

@@ -70,7 +70,7 @@ int wait_for_world(Running& job, int generation, int size) {
                     if (++there[place.generation] == size) found = place.generation;
             return found != 0;
         },
-        milliseconds(25'000));
+        kHangs);
     return found;
 }
 

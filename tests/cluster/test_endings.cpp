@@ -77,15 +77,16 @@ TEST_CASE("the first rank that fails gives the exit code, and the report tells a
           "[cluster][endings][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program = write_program(cluster, "fail",
-                                              "#!/bin/sh\n"
-                                              "[ $DTRUN_RANK = 2 ] || exec sleep 60\n"
-                                              "echo out\n"
-                                              "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do\n"
-                                              "    echo \"line $i\" >&2\n"
-                                              "done\n"
-                                              "printf 'the cause' >&2\n"
-                                              "sleep 0.3\n"
-                                              "exit 42\n");
+                                              "#!/bin/sh\n" + shell_meeting(cluster) +
+                                                  "here\n"
+                                                  "[ $DTRUN_RANK = 2 ] || exec sleep 60\n"
+                                                  "echo out\n"
+                                                  "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do\n"
+                                                  "    echo \"line $i\" >&2\n"
+                                                  "done\n"
+                                                  "printf 'the cause' >&2\n"
+                                                  "await 4\n"
+                                                  "exit 42\n");
     const Finished done = cluster.dtrun(job_words(program));
     INFO(done.err);
     CHECK(done.exit_code == 42);
@@ -107,9 +108,10 @@ TEST_CASE("a rank that dies of a signal gives 128 + n and the signal's name",
     Cluster& cluster = Cluster::shared(kHosts);
     for (const auto& [number, name] :
          {std::pair{"KILL", "SIGKILL"}, {"SEGV", "SIGSEGV"}, {"TERM", "SIGTERM"}}) {
-        const Finished done =
-            cluster.dtrun({"-H", "s1,s2", "sh", "-c",
-                           "[ $RANK = 0 ] && exec sleep 60; ulimit -c 0; kill -$0 $$", number});
+        const std::string script = shell_meeting(cluster) +
+                                   "here; [ $RANK = 0 ] && exec sleep 60; await 2; ulimit -c 0; "
+                                   "kill -$0 $$";
+        const Finished done = cluster.dtrun({"-H", "s1,s2", "sh", "-c", script, number});
         INFO(done.err);
         const int expected = std::string(number) == "KILL"   ? 137
                              : std::string(number) == "SEGV" ? 139
@@ -127,10 +129,11 @@ TEST_CASE("the ranks that are ended by the first failure get SIGTERM and time to
           "[cluster][endings]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string program = write_program(cluster, "clean",
-                                              "#!/bin/sh\n"
-                                              "[ $RANK = 3 ] && { sleep 0.5; exit 9; }\n"
-                                              "trap 'sleep 0.3; echo cleaned; exit 0' TERM\n"
-                                              "while :; do sleep 0.05; done\n");
+                                              "#!/bin/sh\n" + shell_meeting(cluster) +
+                                                  "[ $RANK = 3 ] && { await 3; exit 9; }\n"
+                                                  "trap 'sleep 0.3; echo cleaned; exit 0' TERM\n"
+                                                  "here\n"
+                                                  "while :; do sleep 0.05; done\n");
     const Finished done = cluster.dtrun(job_words(program));
     INFO(done.err);
     CHECK(done.exit_code == 9);
@@ -141,14 +144,18 @@ TEST_CASE("the ranks that are ended by the first failure get SIGTERM and time to
 TEST_CASE("ranks that do not heed SIGTERM are killed after --grace", "[cluster][endings]") {
     Cluster& cluster = Cluster::shared(kHosts);
     const std::string stubborn = stubborn_program(cluster);
-    const std::string program = write_program(
-        cluster, "one-fails",
-        fmt::format("#!/bin/sh\n[ $RANK = 0 ] || exec {}\nsleep 1\nexit 5\n", stubborn));
+    const std::string program =
+        write_program(cluster, "one-fails",
+                      "#!/bin/sh\n" + shell_meeting(cluster) +
+                          fmt::format("[ $RANK = 0 ] || {{ trap '' TERM; here; exec {}; }}\n"
+                                      "await 3\necho fails $(date +%s.%N)\nexit 5\n",
+                                      stubborn));
     const Finished done = cluster.dtrun(job_words(program, {"--grace", "1.5"}));
+    const double took = seconds_after(done.out, "fails ");
     INFO(done.err);
     CHECK(done.exit_code == 5);
-    CHECK(done.wall >= milliseconds(2500));
-    CHECK(done.wall < milliseconds(3500) + 2 * kSlack);
+    CHECK(took >= 1.5);
+    CHECK(took < 5);  // the grace that nobody has asked for
     CHECK_THAT(done.err, Contains("rank 0 on s1") && Contains("3 other ranks ended by dtrun") &&
                              Contains("3 had to be killed"));
     check_nothing_left(cluster, milliseconds(500));
@@ -171,9 +178,10 @@ TEST_CASE("what ranks leave behind when they end well is ended with the job",
     check_nothing_left(cluster, milliseconds(500));
 
     // They may take their time while ranks still run.
-    const Finished later = cluster.dtrun(
-        {"-H", "s1:2", "sh", "-c",
-         "[ $RANK = 1 ] && { sleep 1; exit; }; (sleep 0.5; echo 'from the child') & exit 0"});
+    const std::string script =
+        shell_meeting(cluster) +
+        "[ $RANK = 1 ] && { await 1; exit; }; (sleep 0.5; echo 'from the child'; here) & exit 0";
+    const Finished later = cluster.dtrun({"-H", "s1:2", "sh", "-c", script});
     CHECK(later.out == "[0]<stdout>:from the child\n");
 }
 
@@ -519,7 +527,7 @@ time.sleep(60)
 )",
                                                           go.native()));
     Running job = cluster.start_dtrun({"-H", "s1,s2", program});
-    REQUIRE(job.wait_for_output("hungry", milliseconds(20'000)));
+    REQUIRE(job.wait_for_output("hungry"));
     limit.hold(find_process(cluster, "s2", [](const Process& process) {
                    return process.cmdline.find("eat.py") != std::string::npos;
                }).pid_outside);

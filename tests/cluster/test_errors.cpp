@@ -193,7 +193,7 @@ TEST_CASE("all failures of all hosts are told at once", "[cluster][errors]") {
     cluster.kill_link("s2", Cluster::Cut::silent);
     take_key_away(cluster, "s3");
     const Finished done =
-        failing(cluster, {"-H", "nosuch,s[1-5]", "--connect-timeout", "2"}, milliseconds(2000));
+        failing(cluster, {"-H", "nosuch,s[1-5]", "--connect-timeout", "6"}, milliseconds(6000));
     CHECK(done.exit_code >= 201);
     CHECK(done.exit_code <= 202);
     CHECK_THAT(done.err, Contains("cannot start: 5 of 6 hosts failed") &&
@@ -358,7 +358,7 @@ TEST_CASE("a head that a host cannot reach is told with all addresses that were 
     {
         const Firewall firewall(cluster, Firewall::Kind::drops, "s1");
         const Finished done =
-            failing(cluster, {"-H", "s1,s2", "--connect-timeout", "1.5"}, milliseconds(1500));
+            failing(cluster, {"-H", "s1,s2", "--connect-timeout", "5"}, milliseconds(5000));
         CHECK(done.exit_code == 203);
         CHECK_THAT(done.err, Contains("  s1: the agent cannot reach this machine: tried port ") &&
                                  Contains("10.99.0.254 (no answer)") && Contains("10.98.0.1 ("));
@@ -387,8 +387,8 @@ TEST_CASE("of several addresses of the head a host uses the one that it can reac
     CHECK_THAT(done.err, Contains("on s1 joined 10.99.0.254 from ") &&
                              Contains("on s2 joined 10.99.0.254 from "));
     const Finished asked = failing(
-        cluster, {"-H", "s1,s2", "--network-interfaces", "other0", "--connect-timeout", "2"},
-        milliseconds(2000));
+        cluster, {"-H", "s1,s2", "--network-interfaces", "other0", "--connect-timeout", "5"},
+        milliseconds(5000));
     CHECK_THAT(asked.err, Contains("10.97.0.1") && !Contains("10.99.0.254"));
     cluster.run("head", {"ip", "link", "del", "other0"});
     const Finished none = failing(cluster, {"-H", "s1", "--network-interfaces", "nosuch0"});

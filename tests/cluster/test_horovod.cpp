@@ -250,7 +250,7 @@ TEST_CASE("processes under hvd.elastic.run live on when a rank is killed and ran
     for (const Process& process : cluster.processes("s3"))
         if (process.cmdline.find("horovod_elastic.py") != std::string::npos)
             cluster.kill(process.pid_outside, SIGKILL);
-    REQUIRE(wait_for_count(job, "world3 ", 3, milliseconds(20'000)));
+    REQUIRE(wait_for_count(job, "world3 ", 3));
     REQUIRE(wait_for_count(job, "world4 ", 8, milliseconds(60'000)));  // with a new process on s3
     CHECK(process_of(job.out_so_far(), 4, 0) == first);
     CHECK(process_of(job.out_so_far(), 4, 2) == last);
@@ -258,7 +258,7 @@ TEST_CASE("processes under hvd.elastic.run live on when a rank is killed and ran
 
     const std::string second = process_of(job.out_so_far(), 4, 1);
     cluster.crash("s1");
-    REQUIRE(wait_for_count(job, "world3 ", 6, milliseconds(30'000)));
+    REQUIRE(wait_for_count(job, "world3 ", 6));
     CHECK(process_of(job.out_so_far(), 3, 0) == second);
     cluster.boot("s1");
     REQUIRE(wait_for_count(job, "world4 ", 12, milliseconds(90'000)));

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 using namespace dtrun;
 using namespace dtrun::cluster;
@@ -280,7 +279,7 @@ TEST_CASE("a torch program goes on from its checkpoint when rank 0's host falls 
     words.insert(words.end(), {script("torch_elastic.py"), end, checkpoint});
     Running job = cluster.start_dtrun(words, options);
     REQUIRE(wait_for_count(job, "attempt0 ", 3, milliseconds(60'000)));
-    std::this_thread::sleep_for(milliseconds(500));  // for some steps
+    REQUIRE(wait_until([&] { return file_text(checkpoint).size() > 1; }, kHangs));  // ten steps
     cluster.kill_link("s1", Cluster::Cut::silent);
     REQUIRE(wait_for_count(job, "attempt1 ", 2, milliseconds(60'000)));
     CHECK_THAT(job.out_so_far(),
@@ -327,7 +326,7 @@ TEST_CASE(
     Running second = cluster.start("s2", words, options);
     Running first = cluster.start("s1", words, options);
     REQUIRE(wait_for_count(first, "rank0/2@s1", 1, milliseconds(60'000)));
-    std::this_thread::sleep_for(milliseconds(500));  // for some steps
+    REQUIRE(wait_until([&] { return file_text(checkpoint).size() > 1; }, kHangs));  // ten steps
     cluster.crash("s2");
     REQUIRE(wait_for_count(first, "rank0/1@s1", 1, milliseconds(60'000)));
     std::ofstream(end) << "end";

@@ -82,7 +82,7 @@ TEST_CASE("a host behind a relay, and a relay with those behind it, are lost by 
                 cluster.freeze(host);
             else
                 ::kill(find_process(cluster, host, is_agent).pid_outside, SIGKILL);
-            const Finished done = job.wait(milliseconds(20'000));
+            const Finished done = job.wait();
             INFO(done.err);
             CHECK(done.exit_code == 204);
             CHECK_THAT(done.err, Contains(fmt::format("dtrun: host {} lost: ", host)));
@@ -107,7 +107,7 @@ TEST_CASE("a relay that cannot be started is reported, and not those behind it",
           "[cluster][tree][sanitized]") {
     Cluster& cluster = Cluster::shared(kHosts);
     cluster.sshd_stop("s1");
-    const Finished done = cluster.dtrun(in_tree({"--connect-timeout", "5", "true"}));
+    const Finished done = cluster.dtrun(in_tree({"--connect-timeout", "60", "true"}));
     INFO(done.err);
     CHECK(done.exit_code == 201);
     CHECK_THAT(done.err, Contains("1 of 6 hosts failed") && Contains("s1: "));
@@ -227,7 +227,7 @@ TEST_CASE("a relay that has logged in to others is lost by name, and they end", 
             cluster.freeze("s1");
         else
             ::kill(find_process(cluster, "s1", is_agent).pid_outside, SIGKILL);
-        const Finished done = job.wait(milliseconds(20'000));
+        const Finished done = job.wait();
         INFO(done.err);
         CHECK(done.exit_code == 204);
         CHECK_THAT(done.err, Contains("dtrun: host s1 lost: "));

@@ -57,13 +57,13 @@ TEST_CASE(
     CHECK(other.wait().exit_code == 0);
 
     cluster.kill(find_process(cluster, "s1", is_keeper).pid_outside, SIGKILL);
-    REQUIRE(wait_until([&] { return count_of(held(cluster), "lost") == 1; }, milliseconds(5'000)));
+    REQUIRE(wait_until([&] { return count_of(held(cluster), "lost") == 1; }, kHangs));
     const auto heard_of = [&](std::size_t hosts) {
         const Finished done = run_verbose(cluster, {"true"});
         return done.exit_code == 0 && count_of(done.err, kTaken) == hosts;
     };
     CHECK(heard_of(1));
-    CHECK(wait_until([&] { return heard_of(2); }, milliseconds(30'000)));
+    CHECK(wait_until([&] { return heard_of(2); }, kHangs));
 
     // The head of a job is killed: its ranks end, and the log-in stays.
     Running killed = cluster.start_dtrun({"-H", "s1,s2", "sh", "-c", "echo runs; sleep 1000"});
@@ -135,7 +135,7 @@ TEST_CASE("who starts a holder gets back what it has open, and a detached job le
     const Finished detached = cluster.dtrun({"-d", "--keep-warm", "60", "-H", "s1,s2", "true"});
     INFO(detached.err);
     CHECK(detached.exit_code == 0);
-    CHECK(wait_until([&] { return count_of(held(cluster), "ready") == 2; }, milliseconds(10'000)));
+    CHECK(wait_until([&] { return count_of(held(cluster), "ready") == 2; }, kHangs));
     CHECK(count_of(run_verbose(cluster, {"true"}).err, kTaken) == 2);
     CHECK(cluster.dtrun({"release"}).out == "left s1 and s2\n");
     CHECK(cluster.wait_all_gone());
@@ -148,8 +148,7 @@ TEST_CASE("Ctrl-C at dtrun hold, and a release while it logs in, leave nothing",
         CAPTURE(by_release);
         cluster.kill_link("s2", Cluster::Cut::silent);
         Running hold = cluster.start_dtrun({"hold", "-H", "s1,s2", "--connect-timeout", "60"});
-        REQUIRE(wait_until([&] { return count_of(held(cluster), "ready") == 1; },
-                           milliseconds(15'000)));
+        REQUIRE(wait_until([&] { return count_of(held(cluster), "ready") == 1; }, kHangs));
         if (by_release)
             CHECK_THAT(cluster.dtrun({"release"}).out, Contains("s1 and s2"));
         else

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
@@ -109,6 +111,23 @@ bool wait_for_count(Running& job, std::string_view text, std::size_t times, mill
     const bool is_there = enough();
     if (!is_there) UNSCOPED_INFO(job.out_so_far() << job.err_so_far());
     return is_there;
+}
+
+std::string shell_meeting(const Cluster& cluster) {
+    const std::string directory = fresh_directory(cluster, "meeting");
+    return fmt::format(
+        "here() {{ : >{0}/$DTRUN_RANK; }}\n"
+        "await() {{ until [ $(ls {0} | wc -l) -ge $1 ]; do sleep 0.02; done; }}\n",
+        directory);
+}
+
+double seconds_after(std::string_view out, std::string_view word) {
+    double time = 0;
+    const std::size_t at = out.find(word);
+    if (at != std::string_view::npos)
+        std::from_chars(out.data() + at + word.size(), out.data() + out.size(), time);
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(now).count() - time;
 }
 
 bool is_guard(const Process& process) {

@@ -39,7 +39,14 @@ bool wait_until(const std::function<bool()>& condition, milliseconds timeout);
 
 /// Whether `text` appears `times` times on standard output within the timeout.
 bool wait_for_count(Running& job, std::string_view text, std::size_t times,
-                    milliseconds timeout = milliseconds(20'000));
+                    milliseconds timeout = kHangs);
+
+/// The begin of a shell's script by which ranks wait for each other, and not for so long that the others should be there:
+/// `here` says that this rank is, and `await N` waits until so many have said so.
+std::string shell_meeting(const Cluster& cluster);
+
+/// Seconds from the time of the epoch that `out` has after `word` until now.
+double seconds_after(std::string_view out, std::string_view word);
 
 bool is_guard(const Process& process);
 bool is_agent(const Process& process);

@@ -16,6 +16,9 @@ namespace dtrun::cluster {
 
 using std::chrono::milliseconds;
 
+/// After so long what has not come does not come: also where a log-in takes ten times what it takes elsewhere.
+constexpr milliseconds kHangs{60'000};
+
 /// How to run a command on a host.
 struct RunOptions {
     std::map<std::string, std::string> env{};  ///< added to PATH, HOME, USER, LANG and the like
@@ -59,7 +62,7 @@ public:
     std::string err_so_far() const;
 
     /// Waits until `text` appears in out or err. \return false: the command has ended, or a timeout
-    bool wait_for_output(std::string_view text, milliseconds timeout = milliseconds(10'000));
+    bool wait_for_output(std::string_view text, milliseconds timeout = kHangs);
 
     /// Waits for the command to end, and kills it after `timeout`. Later calls return the same.
     Finished wait(milliseconds timeout = milliseconds(60'000));
