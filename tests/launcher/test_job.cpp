@@ -267,6 +267,46 @@ TEST_CASE(
     CHECK_FALSE(job.take_stop().has_value());
 }
 
+TEST_CASE(
+    "a rank that was killed names the outcome, even if a peer that noticed is heard of before",
+    "[job]") {
+    Job job = running_job();
+    SECTION("by nobody of dtrun") {
+        job.rank_exited(h0, exited(0, 1));
+        CHECK(job.take_stop().has_value());
+        job.rank_exited(h1, exited(2, 0, SIGKILL));
+        job.rank_exited(h1, exited(3, 0, SIGKILL));  // after it, as far as is known
+        job.rank_exited(h0, exited(1, 0, SIGTERM, SIGTERM));
+        CHECK(job.outcome().first->rank == Rank{2});
+        CHECK(job.outcome().also_failed == 2);
+        CHECK(job.outcome().victims == 1);
+        CHECK(exit_code(job.outcome()) == 137);
+        return;
+    }
+    SECTION("though the peer ends in MPI, and without MPI_Abort") {
+        job.rank_exited(h0, in_mpi(exited(0, 1), MpiUse::initialized));
+        job.rank_exited(h1, exited(2, 0, SIGKILL));
+        CHECK(job.outcome().first->rank == Rank{2});
+        return;
+    }
+    SECTION("but not by dtrun") {
+        job.rank_exited(h0, exited(0, 1));
+        job.rank_exited(h1, exited(2, 0, SIGKILL, SIGKILL));
+    }
+    SECTION("but not where the first could not even be started") {
+        Exited not_started = exited(0, 1);
+        not_started.pid = 0;
+        job.rank_exited(h0, not_started);
+        job.rank_exited(h1, exited(2, 0, SIGKILL));
+    }
+    SECTION("but other signals may be what a peer's end leads to") {
+        job.rank_exited(h0, exited(0, 1));
+        job.rank_exited(h1, exited(2, 0, SIGABRT));
+    }
+    CHECK(job.outcome().first->rank == Rank{0});
+    CHECK(exit_code(job.outcome()) == 1);
+}
+
 TEST_CASE("a rank that a signal ended makes 128 plus its number", "[job]") {
     Job job = running_job();
     job.rank_exited(h0, exited(1, 0, SIGSEGV));

@@ -67,6 +67,20 @@ TEST_CASE("a rank that dies of a signal gives 128 + n", "[loopback]") {
     });
 }
 
+TEST_CASE(
+    "a rank that is killed on a slow host gives the code, not a peer that fails because of it",
+    "[loopback]") {
+    Script script = living_ranks({2, 2});
+    script.hosts[HostId{1}].slow = 40ms;
+    script.ranks[3] = {.life = 40ms, .signal = SIGKILL};
+    script.ranks[0] = {.life = 85ms, .code = 1};  // which is told before
+    in_many_orders(30, script, [](const Ending& ending) {
+        CHECK(ending.code == 128 + SIGKILL);
+        CHECK_THAT(ending.shown,
+                   Contains("rank 3 on h1") && Contains("1 other rank failed after it"));
+    });
+}
+
 TEST_CASE("ranks that do not heed SIGTERM are killed after --grace", "[loopback]") {
     Script script;
     script.ranks[0] = {.life = 20ms, .code = 3};
