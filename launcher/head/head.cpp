@@ -685,6 +685,7 @@ boost::json::object Head::ended_view() const {
 }
 
 int Head::finish() {
+    tell_notes();
     const report::JobOutcome& outcome = job_.outcome();
     job_.set_waiting(deadlocks_.describe(Clock::now()));
     const std::string report = output_.report_text(outcome);

@@ -16,6 +16,7 @@
 #include "launcher/head/sessions.h"
 #include "launcher/head/stop_deadlines.h"
 #include "launcher/inspect/deadlock_detector.h"
+#include "launcher/inspect/host_notes.h"
 #include "launcher/inspect/stall_log.h"
 #include "launcher/output/lent_terminal.h"
 #include "launcher/output/output.h"
@@ -132,6 +133,9 @@ private:
     void give_up(AgentSession& session, const std::string& why);
     void check_twin(HostId host, Join& join);
     bool is_here(HostId host) const;
+    void take_note(HostId host, const std::string& note);
+    asio::awaitable<void> tell_notes_soon();
+    void tell_notes();
     void watch_waits();
     void tell_stalls();
     asio::awaitable<void> end_hang(std::string why);
@@ -159,6 +163,7 @@ private:
     StopDeadlines stop_deadlines_;
     inspect::DeadlockDetector deadlocks_;
     inspect::StallLog stalls_;
+    inspect::HostNotes notes_;
     FailureDetector detector_;
     output::Progress progress_;
     output::StdinPump stdin_;

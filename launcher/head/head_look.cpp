@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/text_layout.h"
 #include "base/utf8.h"
+#include "hostfiles/nodelist.h"
 #include "launcher/head/head.h"
 
 #include <fmt/format.h>
@@ -41,7 +42,7 @@ void Head::ranks_wait(HostId host, Waits waits) {
 }
 
 void Head::mpi_news(HostId host, const MpiStatus& news) {
-    if (!news.note.empty()) log::warn("{}", printable(news.note));
+    if (!news.note.empty()) take_note(host, news.note);
     if (!assigner_->is_current(news.generation)) return;
     if (news.spawns) deadlocks_.spawn_refused(news.rank, Clock::now());
     if (!news.note.empty()) return;
@@ -56,6 +57,22 @@ void Head::mpi_news(HostId host, const MpiStatus& news) {
     if (!assigner_->watches_waits() || spec_.options.keep_going) return;
     deadlocks_.mpi_used();
     detector_.hasten(Pace::calm);  // what follows from it is told at a beat
+}
+
+/// Where there are few hosts what one says is told at once.
+void Head::take_note(HostId host, const std::string& note) {
+    if (spec_.hosts.size() <= kFewHosts) return log::warn("{}", printable(note));
+    if (notes_.add(host, hosts_.name(host), note)) tasks_.spawn(tell_notes_soon());
+}
+
+asio::awaitable<void> Head::tell_notes_soon() {
+    Timer timer(io_, after(inspect::HostNotes::kPatience));
+    const auto [error] = co_await timer.async_wait(use_tuple);
+    if (!error) tell_notes();
+}
+
+void Head::tell_notes() {
+    for (const std::string& line : notes_.take()) log::warn("{}", printable(line));
 }
 
 void Head::watch_waits() {

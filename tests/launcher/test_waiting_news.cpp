@@ -1,4 +1,5 @@
-// What is told of what is waited for, and when.
+// What is told of what is waited for, and when; and what many hosts say.
+#include "launcher/inspect/host_notes.h"
 #include "launcher/inspect/member_news.h"
 #include "tests/support/catch.h"
 
@@ -132,6 +133,45 @@ TEST_CASE("the node that serves the job says where the others find it, and what 
     CHECK_THAT(told_in(news, now, 3s).at(0),
                Contains("the same command on another node, which finds this one at head:30500 and "
                         "needs the secret of /home/al/.config/dtrun/secret (until "));
+}
+
+TEST_CASE("what many hosts say alike is one line that names them and their ranks", "[notes]") {
+    HostNotes notes;
+    const auto say = [&notes](std::uint32_t host, std::string_view what) {
+        const std::string name = fmt::format("n{:02}", host);
+        return notes.add(HostId{host}, name, fmt::format("{}: {}", name, what));
+    };
+    CHECK(say(3, "the package cannot be stored: No space left on device"));
+    for (const std::uint32_t host : {1u, 2u, 5u, 4u, 1u})
+        CHECK_FALSE(say(host, "the package cannot be stored: No space left on device"));
+    CHECK_FALSE(say(9, "the package cannot be stored: Disk quota exceeded"));
+    for (std::uint32_t rank = 0; rank < 8; ++rank)
+        CHECK_FALSE(say(1 + rank / 4, fmt::format("rank {} was bound to processors {}, but uses 0",
+                                                  rank, rank % 4)));
+    CHECK_FALSE(notes.add(HostId{7}, "n07", "rank 40 called MPI_Comm_spawn"));
+    CHECK_FALSE(notes.add(HostId{6}, "n06", "rank 30 called MPI_Comm_spawn"));
+    CHECK(notes.take() ==
+          std::vector<std::string>{
+              "n[01-05] (5): the package cannot be stored: No space left on device",
+              "n09: the package cannot be stored: Disk quota exceeded",
+              "n01 and n02, ranks 0, 4: rank … was bound to processors 0, but uses 0",
+              "n01 and n02, ranks 1, 5: rank … was bound to processors 1, but uses 0",
+              "n01 and n02, ranks 2, 6: rank … was bound to processors 2, but uses 0",
+              "n01 and n02, ranks 3, 7: rank … was bound to processors 3, but uses 0",
+              "n06 and n07, ranks 30, 40: rank … called MPI_Comm_spawn"});
+    CHECK(notes.take().empty());
+}
+
+TEST_CASE("what one host says stays as it is, and begins a wait of its own", "[notes]") {
+    HostNotes notes;
+    for (const std::string what : {"n1: rank 7 hangs, as rank 8 does", "drank 3", "rank x", ""}) {
+        CHECK(notes.add(HostId{1}, "n1", what));
+        CHECK_FALSE(notes.add(HostId{1}, "n1", what));
+        CHECK(notes.take() == std::vector<std::string>{what});
+    }
+    CHECK(notes.add(HostId{1}, "n1", "n1: rank 7 hangs, as rank 8 does"));
+    CHECK_FALSE(notes.add(HostId{2}, "n2", "n2: rank 7 hangs, as rank 9 does"));
+    CHECK(notes.take().size() == 2);
 }
 
 }  // namespace dtrun::inspect

@@ -374,6 +374,23 @@ TEST_CASE("what a host says before it has joined is shown when it has, and ends 
     });
 }
 
+TEST_CASE("what many hosts say alike is shown as one line, soon, and before the report",
+          "[loopback]") {
+    Script script;
+    script.ranks_on_host.assign(40, 1);
+    for (std::uint32_t host = 0; host < 40; ++host)
+        script.hosts[HostId{host}].warns = fmt::format("h{}: not bound", host);
+    script.hosts[HostId{7}].warns = "h7: has no package";
+    for (const bool is_short : {true, false}) {
+        script.ranks[0] = {.life = is_short ? 30ms : 5s};
+        in_many_orders(10, script, [](const Ending& ending) {
+            CHECK(ending.code == 0);
+            CHECK_THAT(ending.shown, Contains(": h[0-6,8-39] (39): not bound\n") &&
+                                         Contains(": h7: has no package\n"));
+        });
+    }
+}
+
 TEST_CASE("a machine that joins by two names starts no rank, unless they are to share it",
           "[loopback]") {
     Script script;
