@@ -72,8 +72,9 @@ Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
     if (!again || again->build_id != agent->build_id ||
         (!package.empty() && !bytes->contains(hex(sha256(package)))))
         return fail(Errc::internal,
-                    "{} and its Python package are not of one build: is dtrun being installed, or "
-                    "built, this moment? Start again when that is done; else install it anew",
+                    "{} and the Python package beside it are not of one build: is dtrun being "
+                    "installed, or built, this moment? Start again when that is done; else one of "
+                    "the two is left over from before: install, or build, all of dtrun anew",
                     agent->path);
     if (wants.gzip) *bytes = gzip(*bytes);
     const std::size_t of_agent = bytes->size();
