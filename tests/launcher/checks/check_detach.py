@@ -91,14 +91,16 @@ def check_start():
         subprocess.Popen([DTRUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
         for words in (("attach", TRAIN), ("logs", "-f", job[:6], "1"))
     )
-    time.sleep(0.1)
+    begun = [first.stderr.readline(), second.stdout.readline()]
     with open(path("go"), "w", encoding="utf-8"):
         pass
     out, err = first.communicate(timeout=SECONDS)
     assert sorted(out.splitlines()) == ["[0]<stdout>:out 0", "[1]<stdout>:out 1"], out
+    err = begun[0] + err
     assert err.startswith(f"dtrun: job {TRAIN}; Ctrl-C leaves it running, dtrun end {TRAIN} ends it\n"), err
     assert "[1]<stderr>:err 1\n" in err and "dtrun: rank 1 " in err and first.returncode == 1, (err, first.returncode)
     out, err = second.communicate(timeout=SECONDS)
+    out = begun[1] + out
     assert (out, err, second.returncode) == ("out 1\n", "err 1\n", 0), (out, err)
     known = ended(job)
     assert (known["exit_code"], known["cause"], known["name"]) == (1, "rank_failed", TRAIN), known

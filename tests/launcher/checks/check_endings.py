@@ -69,7 +69,8 @@ def check_early_signal():
 
 def check_wrapper(script, *, ends, code, interrupt=False):
     """`script` stands for a program that leads to a host, and never does."""
-    dtrun = start("--ssh-command", f"sh -c '{script}'", "-H", "n01,n02", "--connect-timeout", "1", "true")
+    limit = "50" if interrupt else "1"  # that it is interrupted before it gives up
+    dtrun = start("--ssh-command", f"sh -c '{script}'", "-H", "n01,n02", "--connect-timeout", limit, "true")
     wait_until(lambda: len(marked(ends)) == 2 or dtrun.poll() is not None)
     if interrupt:
         dtrun.send_signal(signal.SIGINT)

@@ -205,9 +205,9 @@ def check_joined():
     try:
         port = re.search(r"port (\d+)", daemon.stderr.readline())[1]
         words = ["join", f"127.0.0.1:{port}", "--job", "j", "-np", "1", "--min-np", "2", "--max-np", "2", "--elastic-timeout", str(SECONDS)]
-        with subprocess.Popen([DTRUN, *words, "--report", "other.json", "sleep", "60"], env=ENV, cwd=FOLDER, stdin=subprocess.DEVNULL,
+        with subprocess.Popen([DTRUN, *words, "--report", "other.json", "sh", "-c", ": >runs; exec sleep 60"], env=ENV, cwd=FOLDER, stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-            done = run(*words, "--report", FILE, "sh", "-c", "exit 8")
+            done = run(*words, "--report", FILE, "sh", "-c", f"until [ -e {FOLDER}/runs ]; do sleep 0.02; done; exit 8")
             assert done.returncode == 8, done
             assert other.wait(SECONDS) == 204
         document = read()

@@ -14,9 +14,19 @@ DTRUN = sys.argv[1]
 LIMIT_S = 60
 PYTHON = "/usr/bin/python3"
 # Everybody has printed his traceback before the first one ends.
-FAILS = "import atexit, time\natexit.register(time.sleep, 1.5)\nimport nosuch\n"
+FAILS = """import atexit, glob, os, time
+def meet():
+    of_all = os.environ["MEETING"] + "/" + os.environ["DTRUN_JOB"] + "."
+    open(of_all + os.environ["RANK"], "w").close()
+    while len(glob.glob(of_all + "*")) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.02)
+    time.sleep(0.5)
+atexit.register(meet)
+import nosuch
+"""
 OF_COLORS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM")
-ENV = {name: value for name, value in os.environ.items() if name not in OF_COLORS}
+MEETING = tempfile.TemporaryDirectory()
+ENV = {**{name: value for name, value in os.environ.items() if name not in OF_COLORS}, "MEETING": MEETING.name}
 
 
 def elsewhere(*words, **env):

@@ -247,14 +247,14 @@ try:
     small.stop()
 
     # A daemon that does not answer any more ends nobody's time.
-    waits = subprocess.Popen([DTRUN, "store", "wait", "key", "--timeout", "1"], stderr=subprocess.PIPE, env=env)
+    holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60", DTRUN_SERVER_TIMEOUT="1")
+    ends = begin("lock", "three", "sh", "-c", "echo held; exec cat")
+    waits = subprocess.Popen([DTRUN, "store", "wait", "key", "--timeout", "5"], stderr=subprocess.PIPE, env=env)
     waiting = 0
     while not waiting:
         status = subprocess.run([DTRUN, "status", "--json"], env=env, stdout=subprocess.PIPE, timeout=60)
         waiting = sum(job["waiting"] for job in json.loads(status.stdout or '{"jobs":[]}')["jobs"])
         assert waits.poll() is None
-    holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60", DTRUN_SERVER_TIMEOUT="1")
-    ends = begin("lock", "three", "sh", "-c", "echo held; exec cat")
     daemon.process.send_signal(signal.SIGSTOP)
     store("get", "key", "--timeout", "1", code=201)
     store("lock", "other", "--timeout", "1", "true", code=201)
