@@ -119,7 +119,13 @@ Result<NameOfFlag> find_long(std::span<const Flag> flags, string_view name, stri
     if (const auto exact = flag_named(flags, name)) return *exact;
     if (name.size() <= 2) return unknown(flags, name, command);
     const auto found = flags_abbreviated(flags, name);
-    if (found.empty()) return unknown(flags, name, command);
+    if (found.empty()) {
+        // mpirun has one dash and two for all of its long names.
+        const string_view one_dash = name.substr(1);
+        const auto exact = one_dash.size() > 2 ? flag_named(flags, one_dash) : std::nullopt;
+        if (!exact) return unknown(flags, name, command);
+        return *exact;
+    }
     if (found.size() > 1) return ambiguous(name, found);
     return found.front();
 }
@@ -210,8 +216,9 @@ Result<OptionReader::Named> OptionReader::find(string_view word) const {
     const auto letter = flag_named(flags_, word.substr(0, 2));
     if (word.size() == 2 || !letter || flags_[letter->row].value() == Flag::Value::none)
         return unknown(flags_, typed, command_);
-    // "-npp", which nobody means as a number of ranks.
-    const bool is_misspelt = flags_[letter->row].metavar == "N" &&
+    // "-npp", which nobody means as a number of ranks, or of a port.
+    const string_view metavar = flags_[letter->row].metavar;
+    const bool is_misspelt = (metavar == "N" || metavar == "PORT") &&
                              std::isalpha(static_cast<unsigned char>(word[2])) != 0;
     if (is_misspelt) return unknown(flags_, typed, command_);
     return Named{letter->row, letter->name, word.substr(2)};

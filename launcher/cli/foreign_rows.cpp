@@ -1,5 +1,6 @@
 #include "launcher/cli/foreign_rows.h"
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "base/text_layout.h"
 #include "launcher/cli/binding_rows.h"
@@ -38,6 +39,12 @@ constexpr string_view kPinning =
     "write --bind-to core, share, numa, socket or gpu, and --cpus-per-rank N";
 constexpr string_view kManyPrograms =
     "write the programs one after the other: dtrun -np 2 ./a : -np 1 ./b";
+constexpr string_view kNoCopies =
+    "programs are not copied: put them where all hosts have them, by a shared directory or by "
+    "rsync before";
+constexpr string_view kSteps =
+    "for srun's steps, of which dtrun starts one on all hosts; leave hosts out with --include or "
+    "--exclude";
 constexpr string_view kMcaFiles =
     "settings of Open MPI are variables here: -x OMPI_MCA_btl=tcp,self";
 
@@ -159,7 +166,9 @@ Result<void> set_slurm_time(ParsedRun& parsed, string_view value) {
 Rows<ParsedRun> words_of_places() {
     return {
         {{.names = "--display-map -display-map --display-allocation -display-allocation "
-                   "--display-devel-map -print-rank-map",
+                   "--display-devel-map -display-devel-map --display-devel-allocation "
+                   "-display-devel-allocation --display-diffable-map -display-diffable-map "
+                   "--display-topo -display-topo -print-rank-map",
           .group = foreign,
           .help = "prints the plan, then starts; --plan only prints it"},
          set_true<&plan::Options::show_plan>},
@@ -167,13 +176,16 @@ Rows<ParsedRun> words_of_places() {
          set_to<&plan::Options::map_by, MapBy::node>},
         {{.names = "--byslot -byslot", .group = foreign, .help = "--map-by slot, the default"},
          set_to<&plan::Options::map_by, MapBy::slot>},
+        {{.names = "--pernode -pernode", .group = foreign, .help = "-N 1"},
+         [](ParsedRun& parsed, string_view) { return set_ranks_per_host(parsed, "1"); }},
         {{.names = "--distribution",
           .metavar = "block|cyclic",
           .group = foreign,
           .help = "--map-by slot or node; it does not say how ranks lie inside a host"},
          set_distribution},
         {{.names =
-              "--nooversubscribe -nooversubscribe --use-hwthread-cpus --hetero-nodes --overlap",
+              "--nooversubscribe -nooversubscribe --use-hwthread-cpus --hetero-nodes --overlap "
+              "--exact --preserve-env --quit-on-interrupt --disable-status",
           .group = foreign,
           .help = "accepted: that is so already"},
          nothing},
@@ -281,18 +293,61 @@ Rows<ParsedRun> words_of_launching() {
         {{.names = "--prefix -prefix",
           .group = foreign,
           .refused = "not needed: hosts need neither dtrun nor an MPI launcher; leave it out"}},
-        {{.names = "--launch-agent --dvm --hnp --personality -rmk --ompi-server --server-wait-time",
+        {{.names = "--launch-agent --dvm --hnp --personality -rmk --ompi-server --server-wait-time "
+                   "--report-uri -report-uri --report-events -report-events --fwd-mpirun-port "
+                   "-localhost -nameserver -demux -usize -order-nodes -skip-launch-node "
+                   "-disable-hostname-propagation -enable-x",
           .group = foreign,
           .refused = kDaemons}},
+        {{.names = "--leave-session-attached -leave-session-attached --noprefix -noprefix --novm "
+                   "-novm --do-not-resolve -do-not-resolve --use-regexp -use-regexp "
+                   "--disable-recovery -disable-recovery --enable-instant-on-support "
+                   "-enable-instant-on-support --show-progress -show-progress",
+          .group = foreign,
+          .help = "accepted: for daemons of mpirun, which dtrun does not need"},
+         nothing},
+        {{.names = "--debug-daemons -debug-daemons --debug-daemons-file -debug-daemons-file "
+                   "--debug-devel -debug-devel",
+          .group = foreign,
+          .help = "--debug"},
+         set_to<&plan::Options::verbosity, log::Level::debug>},
+        {{.names = "--report-pid -report-pid",
+          .group = foreign,
+          .refused = "dtrun jobs has the process ids of jobs, and dtrun end ends one"}},
+        {{.names = "-s",
+          .group = foreign,
+          .refused = "who reads standard input is said by --stdin; programs are not copied"}},
+        {{.names = "--preload-binary -preload-binary --preload-files -preload-files --bcast "
+                   "--send-libs",
+          .group = foreign,
+          .refused = kNoCopies}},
+        {{.names = "--het-group --relative", .group = foreign, .refused = kSteps}},
+        {{.names = "--prolog --epilog --task-prolog --task-epilog",
+          .group = foreign,
+          .refused = "write --wrap COMMAND, as in --wrap 'my-prolog {}'"}},
+        {{.names = "--propagate",
+          .group = foreign,
+          .refused = "the soft limits of core files, locked memory and the stack go along in any "
+                     "case; leave it out"}},
         {{.names =
               "-A --account -J --job-name --partition --qos -C --constraint --mem --reservation "
-              "--jobid --exclusive --immediate",
+              "--jobid --exclusive --immediate --mem-per-cpu --mem-per-gpu --cpus-per-gpu "
+              "--gres-flags --licenses --begin --deadline --dependency --mail-type --mail-user "
+              "--clusters --cluster-constraint --comment --wckey --mcs-label --switches --tmp "
+              "--mincpus --nice --priority --hold --contiguous --core-spec --thread-spec "
+              "--threads-per-core --cores-per-socket --sockets-per-node --extra-node-info "
+              "--time-min --use-min-nodes --spread-job --signal --reboot --power --delay-boot "
+              "--acctg-freq --cpu-freq --gpu-freq --bb --bbf",
           .group = foreign,
           .refused = kBatch}},
-        {{.names =
-              "--gpus -g --gpus-per-node --gpus-per-task --gpus-per-host --gres --tres-per-task",
+        {{.names = "--gpus -g -G --gpus-per-node --gpus-per-task --gpus-per-host --gpus-per-socket "
+                   "-gpus-per-proc --gres --tres-per-task",
           .group = foreign,
           .refused = kGpus}},
+        {{.names = "--gpu-bind",
+          .group = foreign,
+          .refused = "write -x SLURM_GPU_BIND=none, or what else Slurm has for it; --bind-to gpu "
+                     "puts a rank beside its GPU"}},
         {{.names =
               "--nnodes --nproc-per-node --standalone --node-rank --rdzv-backend --rdzv-endpoint "
               "--rdzv-id --rdzv-conf --master-addr --redirects --tee --module -m",
@@ -332,10 +387,7 @@ Rows<ParsedRun> words_of_guesses() {
           .group = foreign,
           .refused = "write -d to go on without the terminal; the daemon of a rendezvous is "
                      "dtrun serve"}},
-        {{.names = "--copy --sync --rsync --upload",
-          .group = foreign,
-          .refused = "programs are not copied: put them where all hosts have them, by a shared "
-                     "directory or by rsync before"}},
+        {{.names = "--copy --sync --rsync --upload", .group = foreign, .refused = kNoCopies}},
         {{.names = "--python",
           .group = foreign,
           .refused = "write python3, or the path of another one, before the script"}},
@@ -372,6 +424,9 @@ Rows<ParsedRun> words_of_output() {
         {{.names = "--input",
           .group = foreign,
           .refused = "write < FILE, and --stdin none, all or RANK"}},
+        {{.names = "--xml -xml --xml-file -xml-file",
+          .group = foreign,
+          .refused = "write --log FILE for what ranks print, and --report FILE for how they end"}},
         {{.names = "--merge-stderr-to-stdout -merge-stderr-to-stdout",
           .group = foreign,
           .refused = "write sh -c 'exec PROGRAM 2>&1'"}},

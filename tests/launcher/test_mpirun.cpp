@@ -424,6 +424,25 @@ TEST_CASE("dtrun mpirun follows the variables that tell an mpirun of its hosts a
         "mine");
 }
 
+TEST_CASE("long names of mpirun may have one dash or two", "[launcher][cli][mpirun]") {
+    for (const std::string typed : {"-pernode", "--pernode", "--perhost 1", "-npernode 1"}) {
+        CAPTURE(typed);
+        const Options options = options_of("mpirun " + typed + " -H a:4,b:4 p");
+        CHECK(options.shape.number == 1);
+        CHECK(options.shape.count_flag == "-N 1");
+    }
+    CHECK(options_of("mpirun --genv A b p").export_vars == std::vector<std::string>{"A=b"});
+    CHECK(error_of("mpirun -perfect p") == "unknown option -perfect; see dtrun mpirun --help");
+}
+
+TEST_CASE("what mpirun's daemons are told does not matter here", "[launcher][cli][mpirun]") {
+    const Options options = options_of("mpirun --leave-session-attached --debug-daemons p");
+    CHECK(options.verbosity == log::Level::debug);
+    CHECK(options.program == std::vector<std::string>{"p"});
+    CHECK_THAT(error_of("mpirun --report-uri - p"), Contains("for daemons of mpirun"));
+    CHECK_THAT(error_of("mpirun --preload-binary p"), Contains("programs are not copied"));
+}
+
 TEST_CASE("mpirun's words for its ssh are those of dtrun", "[launcher][cli][mpirun]") {
     const Options port = options_of("mpirun -mca plm_rsh_args '-p 22' p");
     CHECK(port.ssh_port == 22);
@@ -431,5 +450,8 @@ TEST_CASE("mpirun's words for its ssh are those of dtrun", "[launcher][cli][mpir
     const Options agent = options_of("mpirun --mca plm_rsh_agent 'ssh -q : rsh' p");
     CHECK(agent.ssh_command == "ssh -q");
     CHECK(options_of("mpirun --mca plm_rsh_agent 'ssh : rsh' p").ssh_command.empty());
+    const Options idle = options_of("mpirun --mca plm_rsh_args '-q -x -p 23' p");
+    CHECK(idle.ssh_port == 23);
+    CHECK(idle.ssh_command.empty());
     CHECK(error_of("mpirun --mca plm_rsh_args") == "--mca needs two words: --mca NAME VALUE");
 }
