@@ -66,8 +66,7 @@ TEST_CASE("a connection that has ended takes no memory once no host counts on it
     join.host = HostId{1};
     const Bytes frame = encode(join);
     asio::write(there, asio::buffer(frame));
-    io.run_for(std::chrono::milliseconds(100));
-    REQUIRE(hosts[HostId{1}].session != nullptr);
+    REQUIRE(runs_until(io, [&] { return hosts[HostId{1}].session != nullptr; }));
     hosts.joined(HostId{1}, "10.0.0.2", join_of({"10.0.0.2", "172.17.0.1"}, "b"));
     hosts.joined(HostId{2}, "10.0.0.3", join_of({"10.0.0.3", "172.17.0.2"}, "c"));
     CHECK(hosts.is_used("172.17.0.1"));
@@ -75,8 +74,7 @@ TEST_CASE("a connection that has ended takes no memory once no host counts on it
     CHECK(sessions->size() == 1);
     CHECK(hosts.is_known(*hosts[HostId{1}].session));
     there.close();
-    io.restart();
-    io.run_for(std::chrono::milliseconds(100));
+    settle(io, std::chrono::milliseconds(100));
     CHECK(sessions->size() == (forgotten ? 0 : 1));
     run_to_end(io, [](Sessions& all) -> asio::awaitable<int> {
         co_await all.join();

@@ -204,10 +204,7 @@ public:
         return n ? std::string(bytes.data(), *n) : n.error().message;
     }
     /// Until nothing is left to be done but to wait, however slow the machine is.
-    void settle() {
-        io.restart();
-        while (io.poll() + io.run_one_for(milliseconds(20)) > 0) continue;
-    }
+    void settle() { dtrun::settle(io, milliseconds(20)); }
 
     std::map<std::string, FakeKeeper::Ways> keepers;
     asio::io_context io{1};
@@ -378,14 +375,10 @@ TEST_CASE("held hosts that nobody uses are left by themselves", "[warm]") {
     HeldHere held(2, milliseconds(300));
     auto job = held.take("s1");
     REQUIRE(job.has_value());
-    held.io.restart();
-    held.io.run_for(milliseconds(600));
-    CHECK(held.keepers["s2"].last == nullptr);
+    CHECK(runs_until(held.io, [&] { return held.keepers["s2"].last == nullptr; }));
     CHECK(held.status("s1").jobs == 1);
     job.reset();
-    held.io.restart();
-    held.io.run_for(milliseconds(700));
-    CHECK(held.over);
+    CHECK(runs_until(held.io, [&] { return held.over; }));
 }
 
 TEST_CASE("an agent that does not start is refused at once, and its log-in stays", "[warm]") {
@@ -404,11 +397,11 @@ TEST_CASE("hosts are left in time, and given to jobs, while another is still log
           "[warm]") {
     HeldHere held(3, milliseconds(300), 2);
     CHECK(held.take("s1").has_value());
-    held.io.restart();
-    held.io.run_for(milliseconds(600));
+    const auto are_left = [&] {
+        return held.keepers["s1"].last == nullptr && held.keepers["s3"].last == nullptr;
+    };
+    CHECK(runs_until(held.io, are_left));
     CHECK_FALSE(held.tried);
-    CHECK(held.keepers["s1"].last == nullptr);
-    CHECK(held.keepers["s3"].last == nullptr);
     CHECK(held.status("s2").state == HeldState::logging_in);
 }
 

@@ -51,12 +51,27 @@ std::optional<T> run_for_at_most(asio::io_context& io, asio::awaitable<T> task,
     std::abort();
 }
 
-/// Runs `task` on `io` until it has ended, at most ten seconds: a test that hangs fails instead.
+/// Runs `task` on `io` until it has ended, at most half a minute: a test that hangs fails instead.
 template <class T>
 T run_to_end(asio::io_context& io, asio::awaitable<T> task) {
-    auto result = run_for_at_most(io, std::move(task), std::chrono::seconds(10));
-    if (!result) FAIL("it has not ended within 10 s");
+    auto result = run_for_at_most(io, std::move(task), std::chrono::seconds(30));
+    if (!result) FAIL("it has not ended within 30 s");
     return std::move(*result);
+}
+
+/// Runs handlers until none has been ready for `span`, however slow the machine is.
+inline void settle(asio::io_context& io, std::chrono::milliseconds span) {
+    io.restart();
+    while (io.poll() + io.run_one_for(span) > 0) continue;
+}
+
+/// Runs handlers until `done()`, at most half a minute. \return whether it is done
+template <class Done>
+bool runs_until(asio::io_context& io, Done done) {
+    const Deadline limit = after(std::chrono::seconds(30));
+    io.restart();
+    while (!done() && Clock::now() < limit) io.run_one_for(std::chrono::milliseconds(20));
+    return done();
 }
 
 /// Two ends of a TCP connection over loopback.

@@ -122,7 +122,7 @@ TEST_CASE("those who try a reserved port do not fill its backlog", "[agent]") {
         probes.emplace_back(io);
         probes.back().connect(endpoint);
     }
-    io.run_for(std::chrono::milliseconds(50));
+    settle(io, std::chrono::milliseconds(50));
     for (tcp::socket& probe : probes) {
         char byte;
         boost::system::error_code error;

@@ -32,12 +32,8 @@ struct Bench {
         REQUIRE(place->starts_with("127.0.0.1:"));
         return static_cast<std::uint16_t>(std::stoi(place->substr(10)));
     }
-    /// Runs until it has told so much, or for 5 s.
     void run_until_sent(std::size_t count) {
-        io.restart();
-        const Deadline limit = after(std::chrono::seconds(5));
-        while (sent.size() < count && Clock::now() < limit)
-            io.run_one_for(std::chrono::milliseconds(10));
+        runs_until(io, [&] { return sent.size() >= count; });
     }
 
     asio::io_context io;
@@ -77,8 +73,7 @@ TEST_CASE("what is said after the end of a debugger's connection does not make a
     late.connection = 1;
     late.taken = 7;
     proxy.proxy.take(late);
-    proxy.io.restart();
-    proxy.io.run_for(std::chrono::milliseconds(100));
+    settle(proxy.io, std::chrono::milliseconds(100));
     acceptor.non_blocking(true);
     boost::system::error_code none;
     acceptor.accept(none);
@@ -139,14 +134,12 @@ TEST_CASE("gdbserver has two pipes, for one gdb, whose end it sees", "[debug]") 
     end.connection = 1;
     end.ended = true;
     proxy.proxy.take(end);
-    proxy.io.restart();
-    proxy.io.run_for(std::chrono::milliseconds(100));
+    settle(proxy.io, std::chrono::milliseconds(100));
     CHECK(::read(in.get(), read.data(), read.size()) == 0);
     // Another gdbserver, of ranks that were started again.
     const Fd next(::open((*place + "/in").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     proxy.proxy.take(bytes_of(3, "y"));
-    proxy.io.restart();
-    proxy.io.run_for(std::chrono::milliseconds(100));
+    settle(proxy.io, std::chrono::milliseconds(100));
     CHECK(::read(next.get(), read.data(), read.size()) == 1);
 }
 

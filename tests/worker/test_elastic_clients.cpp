@@ -98,10 +98,7 @@ public:
         return *decode<Welcome>(payload);
     }
     /// Lets the agent read what ranks have sent.
-    void settle() {
-        io_.restart();
-        io_.run_for(std::chrono::milliseconds(50));
-    }
+    void settle() { dtrun::settle(io_, std::chrono::milliseconds(50)); }
     ElasticClients& living() { return *living_; }
 
     Told told;

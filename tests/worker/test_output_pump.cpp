@@ -48,10 +48,7 @@ struct Bench {
             };
         co_await head->serve(handle);
     }
-    void run() {
-        io.restart();
-        io.run_for(std::chrono::milliseconds(50));
-    }
+    void run() { settle(io, std::chrono::milliseconds(50)); }
     void write(Stream stream, std::size_t bytes, char what) {
         REQUIRE(write_all(pipes[stream].get(), std::string(bytes, what)).has_value());
     }

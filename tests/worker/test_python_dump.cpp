@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,6 +75,22 @@ std::vector<PythonDump> ask(std::vector<pid_t> pids) {
     return *result;
 }
 
+/// The same once it is as it is to be: a program that has printed its line is still on its way to where it stays.
+std::vector<PythonDump> ask_until(
+    const std::vector<pid_t>& pids,
+    const std::function<bool(const std::vector<PythonDump>&)>& is_so) {
+    std::vector<PythonDump> dumps = ask(pids);
+    for (int i = 0; i < 200 && !is_so(dumps); ++i) {
+        ::usleep(20'000);
+        dumps = ask(pids);
+    }
+    return dumps;
+}
+
+bool is_in(const PythonDump& dump, std::string_view function) {
+    return dump.text.find(fmt::format(" in {}\n", function)) != std::string::npos;
+}
+
 /// The frames of the main thread.
 Strings main_thread(const PythonDump& dump) {
     INFO(dump.text << dump.why);
@@ -99,7 +116,13 @@ thread.start()
 print("ready")
 train_step()
 )");
-    ::usleep(100'000);
+    ask_until({program.pid()}, [](const std::vector<PythonDump>& dumps) {
+        const auto threads = parse_faulthandler(dumps.at(0).text, "/");
+        const auto rests = [](const ThreadStack& thread) {
+            return thread.frames.front().starts_with("rest ");
+        };
+        return threads.size() == 2 && std::ranges::all_of(threads, rests);
+    });
     for (int i = 0; i < 3; ++i) {
         const auto dumps = ask({program.pid()});
         REQUIRE(dumps.size() == 1);
@@ -120,8 +143,10 @@ def slow():
 print("ready")
 slow()
 )");
-    ::usleep(100'000);
-    const auto frames = main_thread(ask({program.pid()}).at(0));
+    const auto frames =
+        main_thread(ask_until({program.pid()}, [](const std::vector<PythonDump>& dumps) {
+                        return is_in(dumps.at(0), "slow");
+                    }).at(0));
     CHECK(std::ranges::count(frames, "slow (<string>:4)") == 1);
 }
 
@@ -139,12 +164,15 @@ for i in range(4):
 print(*pids)
 time.sleep(60)
 )");
-    ::usleep(100'000);
     std::vector<pid_t> pids{program.pid()};
     for (const char* at = program.said().c_str(); *at != '\n' && *at != '\0';)
         pids.push_back(static_cast<pid_t>(std::strtol(at, const_cast<char**>(&at), 10)));
     REQUIRE(pids.size() == 5);
-    const auto dumps = ask(pids);
+    const auto dumps = ask_until(pids, [](const std::vector<PythonDump>& all) {
+        for (std::size_t i = 1; i < all.size(); ++i)
+            if (!is_in(all[i], i % 2 == 0 ? "child" : "other")) return false;
+        return true;
+    });
     CHECK(main_thread(dumps[0]) == Strings{"<module> (<string>:12)"});
     for (std::size_t i = 1; i < dumps.size(); ++i)
         CHECK(main_thread(dumps[i]).front() ==

@@ -47,12 +47,14 @@ struct Bench {
         std::ranges::sort(starts, {}, &Supervisor::Start::rank);
         return std::move(starts);
     }
-    /// Runs the loop until `done` holds, at most ten seconds.
-    void run_until(auto done) {
-        const auto deadline = Clock::now() + std::chrono::seconds(10);
-        io.restart();
-        while (!done() && Clock::now() < deadline) io.run_one_for(std::chrono::milliseconds(100));
-        REQUIRE(done());
+    void run_until(auto done) { REQUIRE(runs_until(io, done)); }
+    /// Until its script has said so.
+    void run_until_ready(const Supervisor::Start& start) {
+        char ready[6];
+        bool is_ready = false;
+        run_until([&] {
+            return is_ready = is_ready || ::read(start.out.get(), ready, sizeof ready) == 6;
+        });
     }
     std::optional<int> stop(int signal, std::chrono::milliseconds grace) {
         std::optional<int> orphans;
@@ -203,9 +205,10 @@ TEST_CASE("what cannot be executed is told before it is over, and has no end of 
 TEST_CASE("a rank that ends on TERM is a victim, one that ignores it is killed after the grace",
           "[supervisor]") {
     Bench bench;
-    const auto starts = bench.start({"sleep 60", "trap '' TERM; while :; do sleep 1; done"});
+    const auto starts =
+        bench.start({"sleep 60", "trap '' TERM; echo ready; while :; do sleep 1; done"});
+    bench.run_until_ready(starts[1]);
     const auto before = Clock::now();
-    ::usleep(100'000);  // until the trap is set
     bench.stop(SIGTERM, std::chrono::milliseconds(400));
     CHECK(Clock::now() - before < std::chrono::seconds(4));
     REQUIRE(bench.exits.size() == 2);
@@ -343,8 +346,8 @@ TEST_CASE("a rank that KILL does not end is named", "[supervisor]") {
 
 TEST_CASE("a second order to end shortens the grace", "[supervisor]") {
     Bench bench;
-    const auto starts = bench.start({"trap '' TERM; while :; do sleep 1; done"});
-    ::usleep(100'000);
+    const auto starts = bench.start({"trap '' TERM; echo ready; while :; do sleep 1; done"});
+    bench.run_until_ready(starts[0]);
     std::optional<int> orphans;
     bench.supervisor.stop_all(SIGTERM, std::chrono::seconds(60),
                               [&](int count) { orphans = count; });
@@ -363,11 +366,7 @@ TEST_CASE("what a scheduler has sent to ranks they do not get again", "[supervis
         "n=0; trap 'n=$((n+1))' TERM; echo ready; "
         "i=0; while [ $i -lt 30 ]; do sleep 0.02; i=$((i+1)); done; exit $n";
     auto starts = bench.start({counts, "sleep 9"});
-    char ready[6];
-    bool is_ready = false;
-    bench.run_until([&] {
-        return is_ready = is_ready || ::read(starts[0].out.get(), ready, sizeof ready) == 6;
-    });
+    bench.run_until_ready(starts[0]);
     for (const auto& start : starts) ::kill(-start.pid, SIGTERM);
     bench.supervisor.signalled(SIGTERM);
     bench.stop(SIGTERM, std::chrono::seconds(5));

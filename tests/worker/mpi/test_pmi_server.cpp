@@ -32,10 +32,10 @@ struct Here {
         CHECK(::send(ranks[rank].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
               static_cast<ssize_t>(bytes.size()));
     }
-    /// What has come once so many bytes are there, or "<end>" behind it; at most five seconds.
+    /// What has come once so many bytes are there, or "<end>" behind it; at most half a minute.
     std::string hear(std::size_t rank, std::size_t bytes) {
         std::string heard;
-        const auto until = Clock::now() + std::chrono::seconds(5);
+        const auto until = Clock::now() + std::chrono::seconds(30);
         while (heard.size() < bytes && Clock::now() < until) {
             char buffer[4096];
             const ssize_t size = ::recv(ranks[rank].get(), buffer, sizeof buffer, MSG_DONTWAIT);
@@ -44,7 +44,7 @@ struct Here {
             else if (size == 0 || errno != EAGAIN)
                 return heard + "<end>";
             else
-                run_for(5);
+                settle(5);
         }
         return heard;
     }
@@ -52,10 +52,7 @@ struct Here {
         say(rank, bytes);
         return hear(rank, answer);
     }
-    void run_for(int ms) {
-        io.restart();
-        io.run_for(std::chrono::milliseconds(ms));
-    }
+    void settle(int ms) { dtrun::settle(io, std::chrono::milliseconds(ms)); }
 
     asio::io_context io;
     PmiHosts hosts;
@@ -76,7 +73,7 @@ TEST_CASE("ranks of two hosts meet in a barrier, and are seen to wait", "[worker
     }
     here.say(2, "cmd=barrier_in\n");
     here.say(1, "cmd=barrier_in\n");
-    here.run_for(50);
+    here.settle(50);
     REQUIRE(here.hosts.server(0).waits().size() == 1);
     CHECK(here.hosts.server(0).waits()[0].rank == Rank{1});
     CHECK(here.hosts.server(0).waits()[0].starting);
@@ -92,7 +89,7 @@ TEST_CASE("a new generation cuts off the ranks of the one before", "[worker][pmi
     Here here({2});
     here.ask(0, std::string(kInit) + "cmd=put key=k value=old\n", length(kInitialized) + 32);
     here.say(0, "cmd=barrier_in\n");
-    here.run_for(20);
+    here.settle(20);
     here.hosts.begin(MpiMode::automatic, 2);
     CHECK(here.hear(0, 1) == "<end>");
     CHECK(here.hear(1, 1) == "<end>");
@@ -107,10 +104,10 @@ TEST_CASE("a rank whose connection ends is forgotten", "[worker][pmi]") {
     Here here({2});
     here.ask(0, kInit, length(kInitialized));
     here.say(0, "cmd=barrier_in\n");
-    here.run_for(20);
+    here.settle(20);
     CHECK(here.hosts.server(0).waits().size() == 1);
     here.ranks[0].reset();
-    here.run_for(20);
+    here.settle(20);
     CHECK(here.hosts.server(0).waits().empty());
 }
 
@@ -118,14 +115,14 @@ TEST_CASE("ranks in a fence that fails are held for three seconds, then let go",
     Here here({1, 1});
     here.ask(0, kInit, length(kInitialized));
     here.say(0, "cmd=barrier_in\n");
-    here.run_for(20);
+    here.settle(20);
     const auto failed = Clock::now();
     here.hosts.networks().fail("rank 1 has ended");
     CHECK(here.hear(0, 1) == "<end>");
     CHECK(Clock::now() - failed > std::chrono::milliseconds(2'900));
     // The client can still say that it aborts; nobody is told of that.
     here.say(0, "cmd=abort exitcode=9\n");
-    here.run_for(20);
+    here.settle(20);
     CHECK(here.hosts.events() == std::vector<std::string>{"0 initialized"});
 }
 
@@ -148,7 +145,7 @@ TEST_CASE("a client that reads late gets all its answers", "[worker][pmi]") {
             ++asked;
             continue;
         }
-        here.run_for(2);
+        here.settle(2);
         ++idle;
     }
     REQUIRE(asked > 100);

@@ -28,8 +28,7 @@ struct Relayed {
     }
     /// What libpmix has been sent; "end" after the end.
     std::string libpmix_reads() {
-        io.restart();
-        io.run_for(std::chrono::milliseconds(50));
+        settle(io, std::chrono::milliseconds(50));
         std::array<char, 64> bytes;
         boost::system::error_code error;
         const std::size_t size = libpmix->read_some(asio::buffer(bytes), error);

@@ -63,10 +63,7 @@ struct Here {
         tcp::socket socket = send(host, std::move(bytes));
         return answer(socket);
     }
-    void run_for(int ms) {
-        io.restart();
-        io.run_for(std::chrono::milliseconds(ms));
-    }
+    void settle() { dtrun::settle(io, std::chrono::milliseconds(50)); }
 
     asio::io_context io;
     HorovodHosts hosts;
@@ -81,7 +78,7 @@ TEST_CASE("a round of two hosts, to the byte", "[worker][horovod]") {
     const std::string address0(136, '\0'), address1(136, '\xff');
 
     tcp::socket held = here.send(0, put("/global/rank_0", "s1"));
-    here.run_for(50);
+    here.settle();
     CHECK(held.available() == 0);
     REQUIRE(here.hosts.server(0).waits().size() == 1);
     CHECK(here.hosts.server(0).waits()[0].rank == Rank{0});
@@ -91,7 +88,7 @@ TEST_CASE("a round of two hosts, to the byte", "[worker][horovod]") {
     CHECK(here.ask(1, bare("GET", "/global/rank_0")) == ok("s1"));
     CHECK(here.ask(0, put("/global/0", address0)) == ok());
     tcp::socket waiting = here.send(0, bare("GET", "/global/1"));
-    here.run_for(50);
+    here.settle();
     CHECK(waiting.available() == 0);
     CHECK(here.ask(1, put("/global/1", address1)) == ok());
     CHECK(here.answer(waiting) == ok(address1));
@@ -119,11 +116,11 @@ TEST_CASE("when who waits has died nothing waits for it any more", "[worker][hor
     {
         tcp::socket dead = here.send(0, bare("GET", "/cross_0/1"));
         tcp::socket gate = here.send(0, put("/global/rank_0", "s1"));
-        here.run_for(50);
+        here.settle();
         CHECK(here.hosts.server(0).waits().size() == 2);
         CHECK(here.hosts.hub().store().waiting() == 2);
     }
-    here.run_for(50);
+    here.settle();
     CHECK(here.hosts.server(0).waits().empty());
     CHECK(here.hosts.hub().store().waiting() == 1);  // the host's own, for the start barrier
 }
@@ -135,7 +132,7 @@ TEST_CASE("a generation's connections end with it, and its values", "[worker][ho
     CHECK(here.ask(0, put("/a/b", "old")) == ok());
     tcp::socket held = here.send(0, put("/global/rank_0", "s1"));
     tcp::socket unfinished = here.send(0, "GET /a");
-    here.run_for(50);
+    here.settle();
     here.hosts.begin(2);
     CHECK(here.answer(held).empty());
     CHECK(here.answer(unfinished).empty());
@@ -166,7 +163,7 @@ TEST_CASE("more ranks than connections are served one after the other", "[worker
     CHECK(here.ask(0, put("/a/b", value)) == ok());
     std::vector<tcp::socket> sockets;
     for (int i = 0; i < 1'200; ++i) sockets.push_back(here.send(0, "GET /a"));
-    here.run_for(50);
+    here.settle();
     const std::string rest = "/b HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
     for (tcp::socket& socket : sockets) asio::write(socket, asio::buffer(rest));
     for (tcp::socket& socket : sockets) CHECK(here.answer(socket) == ok(value));
