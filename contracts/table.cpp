@@ -75,7 +75,7 @@ constexpr std::array kTorch{
 
 constexpr std::array kHorovod{
     ContractVariable{"HOROVOD_RANK", fixed,
-                     "global index; this and the eight below not with HOROVOD_CONTROLLER=mpi, "
+                     "global index; this and the nine below not with HOROVOD_CONTROLLER=mpi, "
                      "where programs would take it for a sign of Gloo"},
     ContractVariable{"HOROVOD_SIZE", fixed, "number of ranks"},
     ContractVariable{"HOROVOD_LOCAL_RANK", fixed, "index on the host"},

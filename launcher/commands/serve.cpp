@@ -226,14 +226,18 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
     return port;
 }
 
+/// What can be mended by calling `serve` in another way is usage; a disk that fails, or a damaged file, is not.
+int exit_code_of(const Error& error) {
+    const bool is_usage = error.code == Errc::invalid_input || error.code == Errc::denied;
+    return is_usage ? plan::kExitUsage : plan::kExitInternal;
+}
+
 asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
                            plan::EnvironmentView environment, std::string page_key) {
     const auto executor = co_await asio::this_coro::executor;
     if (const auto restored = daemon.restore(); !restored) {
         log::error("{}", restored.error().message);
-        // Another directory mends that; a file that is damaged, or of a newer version, it does not.
-        const bool is_usage = restored.error().code == Errc::denied;
-        co_return is_usage ? plan::kExitUsage : plan::kExitInternal;
+        co_return exit_code_of(restored.error());
     }
     const auto port = open_sockets(daemon, options, environment);
     if (!port) {
@@ -242,7 +246,7 @@ asio::awaitable<int> serve(Daemon& daemon, const ServeOptions& options,
                    is_taken ? "; a daemon may be there already (dtrun status), or write --listen "
                               "ADDRESS:PORT"
                             : "");
-        co_return port.error().code == Errc::invalid_input ? plan::kExitUsage : plan::kExitInternal;
+        co_return is_taken ? plan::kExitUsage : exit_code_of(port.error());
     }
     daemon.start();
     log::info("serving on port {}", *port);
@@ -287,8 +291,7 @@ int back_up(const ServeOptions& options) {
     const auto backup = back_up_state(options.state_directory, options.backup);
     if (!backup) {
         log::error("--backup: {}", backup.error().message);
-        const bool is_usage = backup.error().code == Errc::invalid_input;
-        return is_usage ? plan::kExitUsage : plan::kExitInternal;
+        return exit_code_of(backup.error());
     }
     tell_damaged(backup->damage.jobs);
     const std::string& structure = backup->damage.structure;
@@ -305,8 +308,7 @@ int restore(const ServeOptions& options) {
     const auto restored = restore_state(options.restore, options.state_directory, options.replaces);
     if (!restored) {
         log::error("--restore: {}", restored.error().message);
-        const bool is_usage = restored.error().code == Errc::invalid_input;
-        return is_usage ? plan::kExitUsage : plan::kExitInternal;
+        return exit_code_of(restored.error());
     }
     tell_damaged(restored->damaged);
     if (!restored->replaced.empty())

@@ -230,7 +230,8 @@ try:
         assert done.returncode == 0, done
     assert b"other has 1 job" in done.stderr, done
     for words, code in ((["--restore", f"{scratch.name}/backup", "--state", f"{scratch.name}/other"], 200),
-                        (["--backup", f"{scratch.name}/nowhere/backup", "--state", f"{scratch.name}/state"], 210),
+                        (["--restore", f"{scratch.name}/backup", "--state", f"{scratch.name}/state", "--replace"], 200),
+                        (["--backup", f"{scratch.name}/nowhere/backup", "--state", f"{scratch.name}/state"], 200),
                         (["--backup", "file"], 200)):
         done = subprocess.run([DTRUN, "serve", *words], stderr=subprocess.PIPE, env=env, timeout=60)
         assert done.returncode == code, done
@@ -245,6 +246,11 @@ try:
     small = Daemon("--store-limit", "1M")
     store("set", "k", "-", "--server", f"127.0.0.1:{small.port}", code=4, input=b"v" * (1 << 20))
     small.stop()
+
+    # A port that is taken is a matter of --listen.
+    done = subprocess.run([DTRUN, "serve", "--listen", f"127.0.0.1:{daemon.port}"], stderr=subprocess.PIPE, env=env,
+                          timeout=60)
+    assert done.returncode == 200 and b"write --listen ADDRESS:PORT" in done.stderr, done
 
     # A daemon that does not answer any more ends nobody's time.
     holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60", DTRUN_SERVER_TIMEOUT="1")
