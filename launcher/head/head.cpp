@@ -260,8 +260,8 @@ void Head::all_started() {
                 "the directory in which dtrun was started has been removed: ranks on {} run in {}",
                 name_hosts(hosts), directory);
         else
-            log::warn("{}: {} is not there, ranks run in {}", name_hosts(hosts), spec_.directory,
-                      directory);
+            log::warn("{}: {} is not there, or may not be entered: ranks run in {}",
+                      name_hosts(hosts), spec_.directory, directory);
     }
     for (const auto& [machine, hosts] : std::exchange(twins_, {})) {
         std::vector<std::string> names;

@@ -129,7 +129,8 @@ std::string list_of(const std::vector<JobEntry>& entries) {
 
 std::string history_folder(std::string_view state_home, std::string_view home) {
     if (state_home.starts_with('/')) return std::string(state_home) + "/dtrun/jobs";
-    if (home.starts_with('/')) return std::string(home) + "/.local/state/dtrun/jobs";
+    if (home.starts_with('/'))
+        return std::string(home == "/" ? "" : home) + "/.local/state/dtrun/jobs";
     return {};
 }
 

@@ -218,6 +218,7 @@ TEST_CASE("records are for their user alone, and where there can be none that is
           "[launcher][history]") {
     CHECK(history_folder("/x", "/home/me") == "/x/dtrun/jobs");
     CHECK(history_folder("x", "/home/me") == "/home/me/.local/state/dtrun/jobs");
+    CHECK(history_folder("", "/") == "/.local/state/dtrun/jobs");  // of a container's user
     CHECK(history_folder("", "").empty());
     const TempDir dir;
     const std::string folder = dir.at("state/dtrun/jobs");
