@@ -7,8 +7,9 @@ change or done one twice. DIRECTORY/NAME.json: `operations`; `sum`, what it has 
 `pushed` and `popped`, items of the queue that all share; `slowest`, the longest that one took; `refused`, operations that
 the daemon says it has not done, and `why`; `wrong`, what contradicts another answer.
 
-Nobody takes more items than it has put there: then there is one for everybody who waits, and a pop may be given all the time
-that the disk needs. One without a timeout ends after two seconds, and nobody knows then whether it has taken an item.
+Operations that may wait are given all the time that the disk needs: without a timeout they end after two seconds, and nobody
+knows then whether a pop has taken its item. So nobody looks for a value before it has put one there, nor takes more items
+than it has put there, and nobody waits for what does not come.
 """
 import json
 import os
@@ -19,7 +20,7 @@ import time
 
 import dtrun
 
-POP_S = 60  # longer than the disk stands still
+WAIT_S = 60  # longer than the disk stands still
 DIRECTORY, NAME, THREADS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
 
@@ -46,7 +47,9 @@ class User:
         self.value = value.encode()
 
     def look(self):
-        self.expect("value", self.worker.find(f"value.{self.who}"), self.value)
+        if self.value is None:
+            return self.put()
+        self.expect("value", self.worker.get(f"value.{self.who}", WAIT_S), self.value)
 
     def push(self):
         item = f"{self.who}#{len(self.told['pushed'])}"
@@ -56,7 +59,7 @@ class User:
     def pop(self):
         if len(self.told["popped"]) == len(self.told["pushed"]):
             return self.push()
-        self.told["popped"].append(self.worker.pop("queue", POP_S).decode())
+        self.told["popped"].append(self.worker.pop("queue", WAIT_S).decode())
 
     def expect(self, what, found, expected):
         if found != expected:
