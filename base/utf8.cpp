@@ -31,6 +31,16 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+std::string as_utf8(std::string_view text) {
+    std::string result;
+    while (!text.empty()) {
+        const std::size_t length = utf8_length(text);
+        result += length == 0 ? "\xef\xbf\xbd" : text.substr(0, length);
+        text.remove_prefix(std::max<std::size_t>(length, 1));
+    }
+    return result;
+}
+
 std::size_t control_length(std::string_view text) {
     const auto first = static_cast<unsigned char>(text.front());
     if (first < ' ' || first == 0x7F) return first == '\n' || first == '\t' ? 0 : 1;

@@ -11,6 +11,8 @@ namespace dtrun {
 std::size_t utf8_length(std::string_view text);
 
 bool is_utf8(std::string_view text);
+/// With U+FFFD for each byte that is of no UTF-8 sequence, as readers of JSON refuse these.
+std::string as_utf8(std::string_view text);
 
 /// Bytes of the control character that `text`, which is not empty, begins with: one that a terminal could obey,
 /// U+0080 to U+009F and these as single bytes among them; 0: it begins with none. '\n' and '\t' are none.

@@ -121,7 +121,8 @@ Rows<ParsedRun> environment_flags() {
           .in = {frontends},
           .needs_agents = true,
           .help = "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every "
-                  "host's agent for its own ranks (default: agent; proxy with --encrypt, and in jobs that "
+                  "host's agent for its own ranks (default: agent; proxy with --encrypt, and in "
+                  "jobs that "
                   "outlive ranks or hosts)"},
          set_store},
         {{.names = "--mpi",

@@ -1,5 +1,6 @@
 #include "launcher/cli/flags.h"
 
+#include "base/environment.h"
 #include "base/look_alike.h"
 #include "base/signal_names.h"
 #include "base/strings.h"
@@ -148,6 +149,14 @@ std::optional<NameOfFlag> find_with_number(std::span<const Flag> flags, string_v
     return to_int(word.substr(digits), 0, kDigitsMax) ? named : std::nullopt;
 }
 
+/// A path with the user's home for its "~"; as it is where there is no home, and for "~user".
+std::string at_home(std::string path) {
+    if (path != "~" && !path.starts_with("~/")) return path;
+    for (const std::string& variable : own_environment())
+        if (variable.starts_with("HOME=/")) return variable.substr(5) + path.substr(1);
+    return path;
+}
+
 /// Whether a word is one that the optional value "[=text|json]" or "[=N]" could be.
 bool could_be_value(string_view metavar, string_view word) {
     const auto choices = split(metavar.substr(2, metavar.size() - 3), '|');
@@ -239,6 +248,7 @@ Result<std::optional<FoundFlag>> OptionReader::next() {
         if (!value) return std::unexpected(value.error());
         // An empty value, as of a script's unset variable, counts as not given.
         if (value->empty() && flag.value() == Flag::Value::required) continue;
+        if (flag.is_path()) *value = at_home(std::move(*value));
         return FoundFlag{named->row, named->name, std::move(*value)};
     }
     if (at_ < words_.size() && !ended_)

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "base/utf8.h"
 #include "hostfiles/nodelist.h"
 
 #include <fmt/format.h>
@@ -234,7 +235,7 @@ std::string plan_json(const plan::JobSpec& spec, const mpirun::MpirunPlan* mpiru
     plan["ranks"] = std::move(ranks);
     if (!spec.programs.empty()) plan["programs"] = programs_json(spec);
     if (mpirun != nullptr) plan["mpirun"] = mpirun_json(*mpirun);
-    return json::serialize(plan) + "\n";
+    return as_utf8(json::serialize(plan)) + "\n";  // folders and arguments may have any bytes
 }
 
 }  // namespace dtrun::commands

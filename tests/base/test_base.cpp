@@ -274,6 +274,7 @@ TEST_CASE("UTF-8 is what RFC 3629 says", "[utf8]") {
     for (const char* wrong : {"\x80", "\xc0\x80", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80",
                               "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xff"})
         CHECK_FALSE(is_utf8(wrong));
+    CHECK(as_utf8("a\xff\xc3\xa4\xc3") == "a\xef\xbf\xbd\xc3\xa4\xef\xbf\xbd");
 }
 
 }  // namespace dtrun

@@ -1,3 +1,4 @@
+#include "base/environment.h"
 #include "base/fd.h"
 #include "launcher/cli/foreign_rows.h"
 #include "launcher/commands/info_command.h"
@@ -9,6 +10,7 @@
 
 #include <dtrun_version.h>
 #include <algorithm>
+#include <cstdlib>
 
 using namespace dtrun;
 using namespace dtrun::commands;
@@ -19,6 +21,22 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 using Catch::StartsWith;
 using Strings = std::vector<std::string>;
+
+TEST_CASE("~ in the path of a flag is the home, where no shell has replaced it", "[cli]") {
+    const char* const home = std::getenv("HOME");
+    const std::string before = home == nullptr ? "" : home;
+    set_variable("HOME", "/home/me", IfSet::replace);
+    CHECK(options_of("--output-dir=~/runs p").output_dir == "/home/me/runs");
+    CHECK(options_of("--hostfile ~/hosts p").hostfile == "/home/me/hosts");
+    CHECK(options_of("--wdir=~ p").wdir == "/home/me");
+    CHECK(options_of("--output-dir=./~/runs p").output_dir == "./~/runs");
+    CHECK(options_of("--output-dir=~other/runs p").output_dir == "~other/runs");
+    CHECK(options_of("-x A=~/b p ~/c").program == Strings{"p", "~/c"});
+    CHECK(options_of("p", {"DTRUN_OPTIONS=--output-dir ~/runs"}).output_dir == "/home/me/runs");
+    unset_variable("HOME");
+    CHECK(options_of("--output-dir=~/runs p").output_dir == "~/runs");
+    if (home != nullptr) set_variable("HOME", before, IfSet::replace);
+}
 
 TEST_CASE("words about restarts need restarts", "[cli]") {
     CHECK(options_of("--max-restarts 3 --restart-delay 5 --min-uptime 60 x").min_uptime ==

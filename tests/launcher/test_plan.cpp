@@ -1,6 +1,7 @@
 #include "launcher/commands/print_plan.h"
 
 #include "base/interfaces.h"
+#include "base/utf8.h"
 #include "launcher/plan/one_machine.h"
 #include "launcher/transport/host_target.h"
 #include "rendezvous/wire/modes.h"
@@ -105,6 +106,16 @@ TEST_CASE("the JSON plan has every rank with its sizes", "[plan]") {
         json.find(R"({"rank":1,"host":"gpu-2","slot":0,"local_rank":0,"cross_rank":1,)"
                   R"("world_size":2,"local_size":1,"cross_size":2,"address":"gpu-2","user":""})") !=
         std::string::npos);
+}
+
+TEST_CASE("the JSON plan is UTF-8, whatever a folder or an argument is", "[plan]") {
+    Options options;
+    options.hosts = "localhost";
+    options.program = {"x", "\xff"};
+    const auto spec = make_job_spec(options, {}, "/\xe9");
+    REQUIRE(spec.has_value());
+    CHECK_THAT(plan_json(*spec), Catch::Contains("\"command\":[\"x\",\"\xef\xbf\xbd\"]"));
+    CHECK(is_utf8(plan_json(*spec)));
 }
 
 TEST_CASE("the plan tells the values of variables only with --verbose", "[plan]") {
