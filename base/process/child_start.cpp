@@ -150,13 +150,25 @@ DTRUN_IN_CHILD void set_descriptors(ChildStart& start) {
     }
 }
 
-/// As execvpe() does it. \return why nothing was executed, as of a system call
+/// Whether the file is a program in the system's own format, of which no shell can make anything: it is for
+/// another processor, or damaged.
+DTRUN_IN_CHILD bool is_elf(const char* file) {
+    char begin[4] = {};
+    const long descriptor = call(SYS_openat, AT_FDCWD, to_long(file), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return false;
+    const long bytes = call(SYS_read, descriptor, to_long(begin), static_cast<long>(sizeof begin));
+    call(SYS_close, descriptor);
+    return bytes == 4 && begin[0] == '\x7f' && begin[1] == 'E' && begin[2] == 'L' &&
+           begin[3] == 'F';
+}
+
+/// As execvpe() does it, but for is_elf(). \return why nothing was executed, as of a system call
 DTRUN_IN_CHILD long execute(const ChildStart& start) {
     bool denied = false;
     long result = -ENOENT;
     for (const char* const* file = start.files; *file != nullptr; ++file) {
         result = call(SYS_execve, to_long(*file), to_long(start.argv), to_long(start.env));
-        if (result == -ENOEXEC) {
+        if (result == -ENOEXEC && !is_elf(*file)) {
             start.script_argv[1] = const_cast<char*>(*file);
             result = call(SYS_execve, to_long(start.script_argv[0]), to_long(start.script_argv),
                           to_long(start.env));

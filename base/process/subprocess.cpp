@@ -157,7 +157,8 @@ Result<pid_t> start_child(SharedStart& shared) {
 }  // namespace
 
 Errc ExecFailure::code() const {
-    return cause == ENOENT ? Errc::not_found : cause == EACCES ? Errc::denied : Errc::internal;
+    const bool is_denied = cause == EACCES || cause == ENOEXEC;
+    return cause == ENOENT ? Errc::not_found : is_denied ? Errc::denied : Errc::internal;
 }
 
 std::string ExecFailure::message() const {

@@ -122,6 +122,21 @@ TEST_CASE("what cannot be executed is told by exec_result, not by an exit code",
     wait_for(too_long->pid);
 }
 
+TEST_CASE("a program for another processor is not read by a shell", "[rank_process]") {
+    const TempDir dir;
+    const std::string foreign = dir.write("foreign",
+                                          "\x7f"
+                                          "ELF" +
+                                              std::string(200, '\0'),
+                                          0755);
+    auto rank = spawn_rank({foreign, {"foreign"}, {"PATH=/bin"}, "/", false});
+    const auto result = exec_result(*rank);
+    REQUIRE_FALSE(result.has_value());
+    CHECK(result.error().code == Errc::denied);
+    CHECK_THAT(result.error().message, Catch::StartsWith("cannot execute: a program for other"));
+    wait_for(rank->pid);
+}
+
 TEST_CASE("a script without an interpreter line is the shell's", "[rank_process]") {
     const TempDir dir;
     const std::string script = dir.write("script", "echo from script $1\n", 0755);

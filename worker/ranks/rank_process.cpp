@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -130,6 +131,14 @@ std::optional<Result<void>> exec_result(ExecStatus& executed) {
     if (failure.cause == ENOENT && failure.stage == ExecFailure::Stage::execute)
         return fail(failure.code(),
                     "cannot execute: the loader or interpreter that the file names is not there");
+    if (failure.cause == ENOEXEC) {
+        utsname here{};
+        ::uname(&here);
+        return fail(failure.code(),
+                    "cannot execute: a program for other processors than this host's ({}), or a "
+                    "damaged file",
+                    here.machine);
+    }
     if (failure.cause == E2BIG)
         return fail(failure.code(),
                     "{}: one argument or variable may have 128 KiB, and all together a quarter of "
