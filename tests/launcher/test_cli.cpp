@@ -22,7 +22,7 @@ using Catch::Contains;
 using Catch::StartsWith;
 using Strings = std::vector<std::string>;
 
-TEST_CASE("~ in the path of a flag is the home, where no shell has replaced it", "[cli]") {
+TEST_CASE("a flag's path that begins with ~ is in the home, where no shell has said so", "[cli]") {
     const char* const home = std::getenv("HOME");
     const std::string before = home == nullptr ? "" : home;
     set_variable("HOME", "/home/me", IfSet::replace);
