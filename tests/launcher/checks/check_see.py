@@ -93,7 +93,9 @@ def has_running(job, ranks):
 
 def check_jobs():
     """All jobs of this user are listed, whatever one of them does; nobody else sees them."""
-    none = dtrun("jobs")
+    # Somebody else's commands, as jobs of other tests may run beside.
+    as_nobody = {"user": "nobody", "env": {"XDG_RUNTIME_DIR": FOLDER, "PATH": os.environ["PATH"]}}
+    none = dtrun("jobs", **as_nobody)
     assert (none.returncode, none.stdout) == (0, "no job of yours runs here\n"), none
     with running("-np", "3", "sleep", "60") as one, running("-np", "1", "sh", "-c", "exec sleep 61") as two:
         view = wait_for(lambda: has_running(one, 3), "three ranks")
@@ -103,8 +105,8 @@ def check_jobs():
         listed = dtrun("jobs").stdout
         assert re.search(rf"^{view['job'][:12]} +{one.pid} running +3 of 3 +1 +\S+ s  sleep$", listed, re.M), listed
         assert all(len(line) <= 80 for line in listed.splitlines()), listed
-        as_nobody = dtrun("jobs", user="nobody", env={"XDG_RUNTIME_DIR": FOLDER, "PATH": os.environ["PATH"]})
-        assert as_nobody.stdout == "no job of yours runs here\n", as_nobody
+        none = dtrun("jobs", **as_nobody)
+        assert none.stdout == "no job of yours runs here\n", none
         # One that does not answer is named, and holds nobody up for long.
         os.kill(two.pid, signal.SIGSTOP)
         begun = time.monotonic()
@@ -184,11 +186,11 @@ def check_top():
         assert float(rows[1][7]) > 2 * float(rows[0][7]), top.stdout
         assert re.search(r"^rank 2 on localhost is \d+ steps behind \([\d.]+ against [\d.]+ steps/s\)$", top.stdout, re.M), top.stdout
         assert re.search(r"GPU 0  Tesla +42% memory +100M of 1.0G  rank \d, 1 stranger", top.stdout), top.stdout
-        view = json.loads(dtrun("top", "--json").stdout)
+        view = json.loads(dtrun("top", str(job.pid), "--json").stdout)
         assert all(rank["memory_bytes"] > 1 << 20 and rank["cpu_s"] > 0 for rank in view["ranks"]), view
         terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        live = subprocess.Popen([DTRUN, "top", "--interval", "0.2"], stdin=theirs, stdout=theirs, stderr=theirs, env=ENV)
+        live = subprocess.Popen([DTRUN, "top", str(job.pid), "--interval", "0.2"], stdin=theirs, stdout=theirs, stderr=theirs, env=ENV)
         os.close(theirs)
         check_q(job)
         screen = b""
