@@ -17,7 +17,8 @@ constexpr auto kAgain =
 constexpr auto kWhileFound = 15s;
 /// A start takes so long at the most, as a rule; then a look comes each time that as much of the job's time has passed.
 constexpr auto kStartTakes = 120s;
-constexpr auto kInStart = 4s;
+/// Also when one look comes in a moment in which torch is not asleep, what it waits for is told within ten seconds.
+constexpr auto kInStart = 2s;
 constexpr int kParts = 8;  ///< of the time so far
 constexpr auto kLongest = 600s;
 
