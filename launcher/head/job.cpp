@@ -3,6 +3,7 @@
 #include "rendezvous/wire/rank_messages.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <numeric>
 #include <utility>
@@ -153,18 +154,21 @@ bool Job::aborted() const {
 
 /// Whether this failure was before the recorded first one, although its news has arrived later: a rank
 /// that fails because a peer is gone may end sooner than the peer's host gets to tell of it.
-/// No end of a peer kills a rank, so one that was killed failed before those that ended otherwise.
+/// No end of a peer kills a rank, and few programs crash because of one, where nearly all others exit:
+/// so one that was killed, or has crashed, failed before those that ended otherwise.
 /// Open MPI's ranks call MPI_Abort when a peer is gone, so a rank that died in MPI by itself failed
 /// before those that aborted, and the rank that aborted first failed before all others.
 bool Job::explains_first(const Exited& exited) const {
     if (outcome_.cause != Cause::rank_failed || options_.keep_going ||
         outcome_.first->rank == exited.rank)
         return false;
-    const auto was_killed = [](const Exited& rank) {
-        return rank.sent_signal == 0 && rank.signal == SIGKILL;
+    // Not SIGABRT: by it end programs in C++ that do not catch what their libraries throw.
+    const auto has_crashed = [](const Exited& rank) {
+        constexpr std::array kSignals{SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+        return rank.sent_signal == 0 && std::ranges::find(kSignals, rank.signal) != kSignals.end();
     };
-    if (was_killed(*outcome_.first)) return false;
-    if (was_killed(exited) && outcome_.first->pid != 0) return true;
+    if (has_crashed(*outcome_.first)) return false;
+    if (has_crashed(exited) && outcome_.first->pid != 0) return true;
     const auto died_in_mpi = [](const Exited& rank) {
         return rank.sent_signal == 0 && rank.mpi == MpiUse::initialized;
     };

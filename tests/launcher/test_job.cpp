@@ -268,9 +268,17 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a rank that was killed names the outcome, even if a peer that noticed is heard of before",
+    "a rank that was killed or has crashed names the outcome, even if a peer that noticed is heard "
+    "of before",
     "[job]") {
     Job job = running_job();
+    SECTION("a crash") {
+        job.rank_exited(h0, exited(0, 1));
+        job.rank_exited(h1, exited(2, 0, SIGSEGV));
+        CHECK(job.outcome().first->rank == Rank{2});
+        CHECK(exit_code(job.outcome()) == 139);
+        return;
+    }
     SECTION("by nobody of dtrun") {
         job.rank_exited(h0, exited(0, 1));
         CHECK(job.take_stop().has_value());
