@@ -250,6 +250,25 @@ TEST_CASE(
     CHECK(bench.exits[1].sent_signal == SIGTERM);
 }
 
+TEST_CASE("a rank that is ending by itself when the order comes was not ended by it",
+          "[supervisor]") {
+    Bench bench;
+    // What it has in memory takes its time to go, and nothing can be sent to it any more.
+    const auto starts = bench.start(
+        {"exec /usr/bin/python3 -S -c 'import os; much = bytearray(b\"x\") * (256 << 20); "
+         "os.write(1, b\"ready\\n\"); os._exit(3)'",
+         "sleep 60"});
+    bench.run_until_ready(starts[0]);
+    while (bench.exits.empty() && !is_ending(starts[0].pid)) ::usleep(100);
+    CHECK_FALSE(is_ending(starts[1].pid));
+    bench.stop(SIGTERM, std::chrono::seconds(30));
+    REQUIRE(bench.exits.size() == 2);
+    for (const Exited& exited : bench.exits) {
+        CHECK(exited.code == (exited.rank == Rank{0} ? 3 : 0));
+        CHECK(exited.sent_signal == (exited.rank == Rank{0} ? 0 : SIGTERM));
+    }
+}
+
 TEST_CASE("what is killed together with its rank was not left behind by it", "[supervisor]") {
     Bench bench;
     bench.start({"for i in $(seq 60); do sleep 60 & done; wait"});

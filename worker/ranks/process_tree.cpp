@@ -199,6 +199,17 @@ std::unordered_set<pid_t> own_line() {
 
 }  // namespace
 
+bool is_ending(pid_t pid) {
+    constexpr long long kExiting = 4;  // PF_EXITING of Linux, in the seventh field after the name
+    const std::string text = read_proc(pid, "stat", 512);
+    const std::size_t close = text.rfind(')');
+    if (close == std::string::npos || close + 2 >= text.size()) return false;
+    const auto fields = split(std::string_view(text).substr(close + 2), ' ');
+    if (fields.size() < 7) return false;
+    const auto flags = to_int(fields[6], 0, UINT32_MAX);
+    return flags && (*flags & kExiting) != 0;
+}
+
 bool is_ancestor(pid_t pid) {
     return pid != ::getpid() && own_line().contains(pid);
 }

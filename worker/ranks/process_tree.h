@@ -20,6 +20,10 @@ std::vector<pid_t> descendants(pid_t root, std::span<const pid_t> except = {});
 /// The same for several roots, by one look at all processes. \return one list for each root
 std::vector<std::vector<pid_t>> descendants_of_each(std::span<const pid_t> roots);
 
+/// Whether a process, or only its first thread, is ending or has ended and is not reaped: peers may have seen its
+/// connections close.
+bool is_ending(pid_t pid);
+
 /// Whether a process has started the one that has started us, or so on.
 bool is_ancestor(pid_t pid);
 

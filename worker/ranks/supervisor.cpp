@@ -153,6 +153,7 @@ void Supervisor::signalled(int signal) {
 
 void Supervisor::end_ranks(int signal) {
     for (auto& [pid, rank] : ranks_) {
+        if (rank.sent_signal == 0) rank.is_ending = is_ending(pid);
         rank.sent_signal = signal;
         if (signal == SIGKILL && stopping_) stopping_->killed_groups.insert(pid);
         if (rank.had_signal != signal) send_signal(pid, signal);
@@ -253,14 +254,16 @@ void Supervisor::report(pid_t pid, const Running& rank, int status, const rusage
     exited.rank = rank.rank;
     exited.place = rank.place;
     exited.pid = pid;
-    exited.sent_signal = rank.sent_signal;
+    // No signal changes how a process ends that is ending. But one whose first thread alone has ended runs on.
+    const bool is_by_us = WIFSIGNALED(status) && WTERMSIG(status) == rank.sent_signal;
+    exited.sent_signal = rank.is_ending && !is_by_us ? 0 : rank.sent_signal;
     if (WIFSIGNALED(status)) {
         exited.signal = WTERMSIG(status);
         exited.core_dumped = WCOREDUMP(status);
     } else {
         exited.code = WEXITSTATUS(status);
     }
-    const bool is_killed = exited.signal == SIGKILL && rank.sent_signal == 0;
+    const bool is_killed = exited.signal == SIGKILL && exited.sent_signal == 0;
     exited.hung = is_killed && rank.hung;
     exited.out_of_memory = is_killed && !rank.hung && out_of_memory();
     exited.ran_ns =

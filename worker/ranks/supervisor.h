@@ -85,6 +85,7 @@ private:
         Deadline started;
         int sent_signal = 0;             ///< the last that was to end it
         int had_signal = 0;              ///< of a scheduler
+        bool is_ending = false;          ///< it was when it was first sent one
         bool hung = false;               ///< and was killed for that
         std::vector<std::string> marks;  ///< variables by which what it has started is known
         std::shared_ptr<Executing> executing;
