@@ -32,6 +32,18 @@ void run_on(Cluster& cluster, const std::string& host, const std::string& line) 
     REQUIRE(done.exit_code == 0);
 }
 
+/// What a doctor finds. On a machine that has much else to do many pairs of hosts are slow, and the doctor says that it cannot
+/// tell then which are slow by themselves: it is asked again.
+Finished examine(Cluster& cluster, const std::vector<std::string>& options,
+                 const std::string& of_speed) {
+    std::vector<std::string> words{"doctor", "-H", cluster.host_list()};
+    words.insert(words.end(), options.begin(), options.end());
+    Finished done = cluster.dtrun(words);
+    for (int tries = 1; tries < 6 && !done.out.contains(of_speed); ++tries)
+        done = cluster.dtrun(words);
+    return done;
+}
+
 /// Of connections that others begin only ssh's are answered. By tc, since not every kernel has nftables.
 constexpr const char* kBlock = R"(
 set -e
@@ -69,8 +81,8 @@ TEST_CASE("a doctor names each host that has something wrong, and no other", "[c
                     "/usr/bin/python3.11");
     run_on(cluster, "s8", kShape);
 
-    const Finished done = cluster.dtrun({"doctor", "-H", cluster.host_list(), "--json"});
-    const Finished shown = cluster.dtrun({"doctor", "-H", cluster.host_list()});
+    const Finished done = examine(cluster, {"--json"}, "\"topic\":\"speed\"");
+    const Finished shown = examine(cluster, {}, "s8: it exchanges ");
     run_on(cluster, "s5", kOpen);
     run_on(cluster, "s6", "umount /dev/shm");
     run_on(cluster, "s8", kOpen);
