@@ -110,8 +110,36 @@ def check_inner_launcher():
     assert "ranks 0-1: torch's store at " in err and ":24001" in err and "--store rank0" in err, err
 
 
+# Rank 1 ends by a signal, and rank 0 exits as soon as its connection to it does.
+CHAIN = """import os, signal, socket, sys, time
+place = "\\0" + os.environ["DTRUN_JOB"]
+peer = socket.socket(socket.AF_UNIX)
+if os.environ["RANK"] == "0":
+    peer.bind(place)
+    peer.listen()
+    peer = peer.accept()[0]
+    peer.send(b"x")
+    peer.recv(1)
+    os._exit(1)
+while peer.connect_ex(place) != 0:
+    time.sleep(0.01)
+peer.recv(1)
+os.kill(os.getpid(), int(sys.argv[1]))
+"""
+
+
+def check_chain():
+    """The cause is the rank that was killed, or has crashed, however late it can be waited for."""
+    for number in (signal.SIGKILL, signal.SIGSEGV):
+        for _ in range(10):
+            dtrun = start("-np", "2", "/usr/bin/python3", "-S", "-c", CHAIN, str(int(number)))
+            out, err = dtrun.communicate(timeout=LIMIT_S)
+            assert dtrun.returncode == 128 + number and "dtrun: rank 1 on " in err, (number, dtrun.returncode, out, err)
+
+
 def main():
     check_early_signal()
+    check_chain()
     check_deaf_caller()
     check_inner_launcher()
     check_wrapper("exec sleep 771", ends="771", code=201)
