@@ -6,6 +6,7 @@
 #include "worker/binding/cpu_list.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <utility>
 
@@ -65,12 +66,11 @@ Result<void> set_cpu_bind(ParsedRun& parsed, string_view value) {
 
 /// What Open MPI has behind the colon of --map-by.
 Result<void> set_modifier(ParsedRun& parsed, string_view word) {
-    if (word == "OVERSUBSCRIBE" || word == "oversubscribe") {
-        parsed.options.oversubscribe = true;
-        return {};
-    }
-    if (word.starts_with("PE=") || word.starts_with("pe="))
-        return set_cores(parsed, word.substr(3));
+    std::string low(word);
+    std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (low == "oversubscribe") parsed.options.oversubscribe = true;
+    if (low == "oversubscribe" || low == "nooversubscribe" || low == "corecpus") return {};
+    if (low.starts_with("pe=")) return set_cores(parsed, word.substr(3));
     return fail(Errc::invalid_input, "'{}' is neither PE=CORES nor OVERSUBSCRIBE", word);
 }
 
@@ -89,6 +89,11 @@ Result<void> set_map_by(ParsedRun& parsed, string_view value) {
     using Choice = std::pair<MapBy, MapWithin>;
     const auto parts = split(value, ':');
     if (parts.front() == "ppr") return set_ranks_per_object(parsed, parts);
+    if (parts.front().empty() && parts.size() > 1) {  // ":OVERSUBSCRIBE", in the usual places
+        for (std::size_t i = 1; i < parts.size(); ++i)
+            if (const auto done = set_modifier(parsed, parts[i]); !done) return done;
+        return {};
+    }
     const auto choice =
         choose<Choice>(own_word(parts.front()), {{"slot", {MapBy::slot, MapWithin::slot}},
                                                  {"node", {MapBy::node, MapWithin::slot}},
@@ -106,6 +111,22 @@ Result<void> set_map_by(ParsedRun& parsed, string_view value) {
 
 Result<void> set_report(ParsedRun& parsed, string_view) {
     parsed.options.binding.report = true;
+    return {};
+}
+
+/// Open MPI 5's "map,bind", each with qualifiers behind a colon.
+Result<void> set_display(ParsedRun& parsed, string_view value) {
+    for (const string_view item : split(value, ',')) {
+        const string_view word = item.substr(0, item.find(':'));
+        const bool is_plan = word.starts_with("map") || word == "allocation" || word == "alloc" ||
+                             word.starts_with("topo");
+        const bool is_binding = word.starts_with("bind");
+        if (!is_plan && !is_binding)
+            return fail(Errc::invalid_input, "'{}' is none of map, allocation, topo and bind",
+                        item);
+        parsed.options.show_plan = parsed.options.show_plan || is_plan;
+        parsed.options.binding.report = parsed.options.binding.report || is_binding;
+    }
     return {};
 }
 
@@ -225,6 +246,11 @@ Rows<ParsedRun> foreign_binding_flags() {
           .group = foreign,
           .help = "let ranks share only these processors of each host, such as 0-3,8"},
          set_cpus},
+        {{.names = "--display -display",
+          .metavar = "WORDS",
+          .group = foreign,
+          .help = "Open MPI's: map, allocation or topo print the plan, bind reports bindings"},
+         set_display},
         {{.names = "--cpu-bind",
           .metavar = "TYPE",
           .group = foreign,

@@ -86,7 +86,9 @@ Result<void> add_mca(ParsedRun& parsed, string_view words) {
     constexpr string_view kOfDaemons[] = {"plm_",  "orte_", "prte_", "oob_",     "ras_",   "rmaps_",
                                           "odls_", "ess_",  "iof_",  "grpcomm_", "routed_"};
     const auto [name, value] = name_and_value(words);
-    const bool is_followed = keep_rsh_word(parsed.rsh, name, value);
+    const bool oversubscribes = name == "rmaps_base_oversubscribe" && says_yes(value);
+    if (oversubscribes) parsed.options.oversubscribe = true;
+    const bool is_followed = keep_rsh_word(parsed.rsh, name, value) || oversubscribes;
     if (!is_followed &&
         std::ranges::any_of(kOfDaemons, [&](string_view of) { return name.starts_with(of); }))
         parsed.options.notes.push_back(

@@ -3,6 +3,8 @@
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -42,6 +44,11 @@ std::optional<Followed> read_arguments(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+bool says_yes(std::string_view value) {
+    constexpr std::string_view kYes[] = {"1", "true", "t", "yes", "y", "enabled", "on"};
+    return std::ranges::find(kYes, value) != std::end(kYes);
+}
 
 bool keep_rsh_word(RshWords& words, std::string_view name, std::string_view value) {
     const bool is_agent =

@@ -15,6 +15,9 @@ struct RshWords {
     std::string arguments{};  ///< of it, before the host, as a shell splits them
 };
 
+/// Whether a setting of Open MPI is on.
+bool says_yes(std::string_view value);
+
 /// Whether this is the name of one of the two settings, without "OMPI_MCA_"; keeps its value then.
 bool keep_rsh_word(RshWords& words, std::string_view name, std::string_view value);
 

@@ -55,7 +55,7 @@ Rows<ParsedRun> host_flags() {
                   "(default: the batch system's, else this machine)"},
          set_text<&plan::Options::hosts>},
         {{.names = "--hostfile -hostfile",
-          .also = "--machinefile -machinefile -machine-file -f --default-hostfile",
+          .also = "--machinefile -machinefile -machine-file -machine -f --default-hostfile",
           .metavar = "FILE",
           .group = hosts,
           .in = {torchrun, bench, doctor},

@@ -1,9 +1,12 @@
 #include "launcher/frontends/mpirun.h"
 
 #include "base/log.h"
+#include "launcher/cli/rsh_words.h"
 #include "launcher/cli/setters.h"
 
 #include <fmt/format.h>
+#include <algorithm>
+#include <cctype>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +44,8 @@ All others are those of `dtrun run`: `dtrun help all` has its options and
 
 Variables by which a launcher is told of its hosts and its ssh count too, where
 no option says it: OMPI_MCA_orte_default_hostfile, OMPI_MCA_plm_rsh_agent and
-_args, PRTE_MCA_prte_default_hostfile, HYDRA_HOST_FILE, I_MPI_HYDRA_HOST_FILE.
+_args, PRTE_MCA_prte_default_hostfile, HYDRA_HOST_FILE, I_MPI_HYDRA_HOST_FILE,
+OMPI_MCA_rmaps_base_oversubscribe, PRTE_MCA_rmaps_default_mapping_policy.
 )";
 
 /// Takes away names that mean something else to mpirun.
@@ -89,11 +93,23 @@ std::string first_set(std::span<const string_view> names, plan::EnvironmentView 
     return {};
 }
 
+/// As containers and tests of Open MPI's programs have it.
+bool may_oversubscribe(plan::EnvironmentView environment) {
+    constexpr string_view kPolicies[] = {"PRTE_MCA_rmaps_default_mapping_policy",
+                                         "PRTE_MCA_rmaps_base_mapping_policy",
+                                         "OMPI_MCA_rmaps_base_mapping_policy"};
+    const auto flag = plan::find_variable(environment, "OMPI_MCA_rmaps_base_oversubscribe");
+    std::string policy = first_set(kPolicies, environment);
+    std::ranges::transform(policy, policy.begin(), [](unsigned char c) { return std::tolower(c); });
+    return (flag && cli::says_yes(*flag)) || policy.find(":oversubscribe") != std::string::npos;
+}
+
 /// Inside a rank they are those of the job around us. The programs see all GPUs, as those of other mpiruns do.
 void follow_variables(cli::ParsedRun& parsed, plan::EnvironmentView environment) {
     parsed.options.sees_all_devices = !parsed.options.mpirun;
     if (parsed.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
     plan::Options& options = parsed.options;
+    if (may_oversubscribe(environment)) options.oversubscribe = true;
     if (options.hosts.empty() && options.hostfile.empty() && options.rankfile.empty() &&
         options.transport != plan::Transport::local)
         options.hostfile = first_set(kHostfiles, environment);

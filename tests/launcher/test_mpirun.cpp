@@ -424,6 +424,32 @@ TEST_CASE("dtrun mpirun follows the variables that tell an mpirun of its hosts a
         "mine");
 }
 
+TEST_CASE("Open MPI 5 has oversubscribing behind a colon, and in variables",
+          "[launcher][cli][mpirun]") {
+    for (const std::string typed :
+         {"--map-by :OVERSUBSCRIBE", "--map-by slot:Oversubscribe",
+          "--map-by ppr:8:node:oversubscribe", "--mca rmaps_base_oversubscribe 1"}) {
+        CAPTURE(typed);
+        const Options options = options_of("mpirun " + typed + " -H localhost p");
+        CHECK(options.oversubscribe);
+        CHECK(options.notes.empty());
+    }
+    for (const std::string variable : {"OMPI_MCA_rmaps_base_oversubscribe=true",
+                                       "PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE"}) {
+        CAPTURE(variable);
+        CHECK(options_of("mpirun p", {variable}).oversubscribe);
+        CHECK_FALSE(options_of("mpirun p", {variable, "DTRUN_RANK=0"}).oversubscribe);
+        CHECK_FALSE(options_of("run p", {variable}).oversubscribe);
+    }
+    CHECK_FALSE(options_of("mpirun --mca rmaps_base_oversubscribe 0 p").oversubscribe);
+    CHECK_FALSE(options_of("mpirun --map-by slot:NOOVERSUBSCRIBE p").oversubscribe);
+    const Options shown = options_of("mpirun --display map-devel,bind p");
+    CHECK(shown.show_plan);
+    CHECK(shown.binding.report);
+    CHECK(error_of("mpirun --display cpus p") ==
+          "--display: 'cpus' is none of map, allocation, topo and bind");
+}
+
 TEST_CASE("long names of mpirun may have one dash or two", "[launcher][cli][mpirun]") {
     for (const std::string typed : {"-pernode", "--pernode", "--perhost 1", "-npernode 1"}) {
         CAPTURE(typed);
