@@ -19,7 +19,7 @@ struct Followed {
 
 /// Whether it says what is so in any case, as that nothing is asked or forwarded, or wants a terminal, which no
 /// agent can use: "-q", "-x", "-tt".
-bool is_idle(std::string_view word) {
+bool changes_nothing(std::string_view word) {
     return word.size() > 1 && word.front() == '-' &&
            word.substr(1).find_first_not_of("qxaTtn") == std::string_view::npos;
 }
@@ -28,7 +28,7 @@ bool is_idle(std::string_view word) {
 std::optional<Followed> read_arguments(const std::vector<std::string>& words) {
     Followed followed;
     for (std::size_t i = 0; i < words.size(); ++i) {
-        if (is_idle(words[i])) continue;
+        if (changes_nothing(words[i])) continue;
         const std::string_view name = std::string_view(words[i]).substr(0, 2);
         if (name != "-p" && name != "-i") return std::nullopt;
         std::string value = words[i].substr(2);

@@ -94,7 +94,7 @@ std::string first_set(std::span<const string_view> names, plan::EnvironmentView 
 }
 
 /// As containers and tests of Open MPI's programs have it.
-bool may_oversubscribe(plan::EnvironmentView environment) {
+bool variables_oversubscribe(plan::EnvironmentView environment) {
     constexpr string_view kPolicies[] = {"PRTE_MCA_rmaps_default_mapping_policy",
                                          "PRTE_MCA_rmaps_base_mapping_policy",
                                          "OMPI_MCA_rmaps_base_mapping_policy"};
@@ -109,7 +109,7 @@ void follow_variables(cli::ParsedRun& parsed, plan::EnvironmentView environment)
     parsed.options.sees_all_devices = !parsed.options.mpirun;
     if (parsed.options.mpirun || plan::find_variable(environment, "DTRUN_RANK")) return;
     plan::Options& options = parsed.options;
-    if (may_oversubscribe(environment)) options.oversubscribe = true;
+    if (variables_oversubscribe(environment)) options.oversubscribe = true;
     if (options.hosts.empty() && options.hostfile.empty() && options.rankfile.empty() &&
         options.transport != plan::Transport::local)
         options.hostfile = first_set(kHostfiles, environment);
