@@ -29,7 +29,7 @@ constexpr milliseconds kSecondLooksLimit{1'600};
 /// Pairs; where more are slow than these, and more than a quarter of the hosts, none is an exception.
 constexpr std::size_t kSlowMax = 4;
 constexpr std::size_t kLooksAtOnce = 3;     // of pairs that have nothing to do with each other
-constexpr milliseconds kFactsLimit{4'300};  // for programs to tell their versions
+constexpr milliseconds kFactsLimit{8'300};  // for programs to tell their versions
 constexpr milliseconds kEndLimit{1'000};
 constexpr std::uint64_t kExchangeBytes = 4u << 20;
 constexpr std::size_t kRoundsMax = 6;

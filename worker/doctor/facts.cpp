@@ -28,7 +28,7 @@
 namespace dtrun::doctor {
 namespace {
 
-constexpr std::chrono::milliseconds kFactsLimit{3'700};  // for all programs to tell their versions
+constexpr std::chrono::milliseconds kFactsLimit{7'700};  // for all programs to tell their versions
 constexpr std::chrono::seconds kDateLimit{1};
 
 /// Asks packages for their versions by what is installed: an import of torch takes seconds.
