@@ -122,8 +122,7 @@ Rows<ParsedRun> environment_flags() {
           .needs_agents = true,
           .help = "who serves torch's store: the agent of rank 0's host, rank 0 itself, or every "
                   "host's agent for its own ranks (default: agent; proxy with --encrypt, and in "
-                  "jobs that "
-                  "outlive ranks or hosts)"},
+                  "jobs that outlive ranks or hosts)"},
          set_store},
         {{.names = "--mpi",
           .metavar = "[auto|pmix|pmi1|pmi2|mpirun|none]",

@@ -100,8 +100,8 @@ struct Flag {
     std::string_view help{};     ///< empty: the flag shares the line of the one before
 
     Value value() const;
-    /// Whether the value is a path here, in which "~/" means the home: no shell replaces it behind a '=', and in
-    /// a configuration there is none.
+    /// Whether the value is a path, in which "~/" means the home on this machine, as in a shell: none replaces it
+    /// behind a '=', and a configuration has none.
     bool is_path() const { return metavar == "FILE" || metavar == "DIR"; }
     std::string_view first_name() const { return names.substr(0, names.find(' ')); }
 };

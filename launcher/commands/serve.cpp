@@ -226,7 +226,7 @@ Result<std::uint16_t> open_sockets(Daemon& daemon, const ServeOptions& options,
     return port;
 }
 
-/// What can be mended by calling `serve` in another way is usage; a disk that fails, or a damaged file, is not.
+/// What can be mended by calling `serve` in another way is usage; a damaged file, or one of a newer version, is not.
 int exit_code_of(const Error& error) {
     const bool is_usage = error.code == Errc::invalid_input || error.code == Errc::denied;
     return is_usage ? plan::kExitUsage : plan::kExitInternal;

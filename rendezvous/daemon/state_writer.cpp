@@ -173,7 +173,7 @@ Result<void> StateWriter::prepare_schema() {
         "PRAGMA user_version", [&](sqlite3_stmt* row) { version = sqlite3_column_int(row, 0); });
     if (!is_known) return failure(sqlite3_errcode(db_));
     if (version > state_format() || version < 0)
-        return fail(Errc::invalid_input, "its format is {}, this dtrun knows {}", version,
+        return fail(Errc::internal, "its format is {}, this dtrun knows {}", version,
                     state_format());
     add_sum_function(db_);
     if (raise_format(db_, version) != SQLITE_OK) return failure(sqlite3_errcode(db_));
