@@ -1,4 +1,5 @@
 #include "base/text_layout.h"
+#include "base/utf8.h"
 #include "hostfiles/nodelist.h"
 #include "launcher/doctor/doctor_report.h"
 
@@ -103,7 +104,7 @@ std::string to_json(const DoctorReport& report, const std::vector<Finding>& find
     all["hosts"] = std::move(hosts);
     all["findings"] = std::move(found);
     all["pairs"] = std::move(pairs);
-    return json::serialize(all) + "\n";
+    return as_utf8(json::serialize(all)) + "\n";  // hosts may say any bytes
 }
 
 }  // namespace dtrun::doctor
