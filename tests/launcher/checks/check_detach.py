@@ -52,6 +52,16 @@ def detached(*words, **options):
         dtrun("end", "--now", job)
 
 
+def first_line(stream):
+    """Takes no more than that, unlike readline(): communicate() knows nothing of what that has kept."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(stream.fileno(), 1)
+        assert byte, line
+        line += byte
+    return line.decode()
+
+
 def records():
     return json.loads(dtrun("jobs", "--all", "--json").stdout)["records"]
 
@@ -91,7 +101,7 @@ def check_start():
         subprocess.Popen([DTRUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
         for words in (("attach", TRAIN), ("logs", "-f", job[:6], "1"))
     )
-    begun = [first.stderr.readline(), second.stdout.readline()]
+    begun = [first_line(first.stderr), first_line(second.stdout)]
     with open(path("go"), "w", encoding="utf-8"):
         pass
     out, err = first.communicate(timeout=SECONDS)
