@@ -41,14 +41,13 @@ bool HostNotes::add(HostId host, const std::string& name, std::string note) {
     Alike& alike = notes_[place->second];
     alike.hosts.emplace(host, name);
     if (rank) alike.ranks.insert(*rank);
-    alike.is_one = alike.hosts.size() <= 1 && alike.ranks.size() <= 1;
     return notes_.size() == 1 && is_new;
 }
 
 std::vector<std::string> HostNotes::take() {
     std::vector<std::string> lines;
     for (const Alike& alike : notes_) {
-        if (alike.is_one) {
+        if (alike.hosts.size() == 1 && alike.ranks.size() <= 1) {
             lines.push_back(alike.first);
             continue;
         }

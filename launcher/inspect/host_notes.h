@@ -31,7 +31,6 @@ private:
         std::string text;   ///< of all of them: without a name, and with "rank …"
         std::map<HostId, std::string> hosts{};
         std::set<Rank> ranks{};
-        bool is_one = true;
     };
     std::vector<Alike> notes_;
     std::map<std::string, std::size_t> places_;  ///< in them, by text
