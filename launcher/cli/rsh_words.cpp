@@ -3,9 +3,10 @@
 #include "base/strings.h"
 #include "launcher/cli/setters.h"
 
+#include <strings.h>
 #include <algorithm>
-#include <iterator>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace dtrun::cli {
@@ -46,8 +47,10 @@ std::optional<Followed> read_arguments(const std::vector<std::string>& words) {
 }  // namespace
 
 bool says_yes(std::string_view value) {
-    constexpr std::string_view kYes[] = {"1", "true", "t", "yes", "y", "enabled", "on"};
-    return std::ranges::find(kYes, value) != std::end(kYes);
+    constexpr const char* kYes[] = {"1", "true", "t", "yes", "y", "enabled", "on"};
+    const std::string word(value);
+    return std::ranges::any_of(
+        kYes, [&word](const char* yes) { return ::strcasecmp(yes, word.c_str()) == 0; });
 }
 
 bool keep_rsh_word(RshWords& words, std::string_view name, std::string_view value) {

@@ -15,7 +15,7 @@ struct RshWords {
     std::string arguments{};  ///< of it, before the host, as a shell splits them
 };
 
-/// Whether a setting of Open MPI is on.
+/// Whether a setting of Open MPI is on, in letters of either case.
 bool says_yes(std::string_view value);
 
 /// Whether this is the name of one of the two settings, without "OMPI_MCA_"; keeps its value then.

@@ -5,8 +5,7 @@
 #include "launcher/cli/setters.h"
 
 #include <fmt/format.h>
-#include <algorithm>
-#include <cctype>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -99,9 +98,8 @@ bool variables_oversubscribe(plan::EnvironmentView environment) {
                                          "PRTE_MCA_rmaps_base_mapping_policy",
                                          "OMPI_MCA_rmaps_base_mapping_policy"};
     const auto flag = plan::find_variable(environment, "OMPI_MCA_rmaps_base_oversubscribe");
-    std::string policy = first_set(kPolicies, environment);
-    std::ranges::transform(policy, policy.begin(), [](unsigned char c) { return std::tolower(c); });
-    return (flag && cli::says_yes(*flag)) || policy.find(":oversubscribe") != std::string::npos;
+    const std::string policy = first_set(kPolicies, environment);
+    return (flag && cli::says_yes(*flag)) || ::strcasestr(policy.c_str(), ":oversubscribe");
 }
 
 /// Inside a rank they are those of the job around us. The programs see all GPUs, as those of other mpiruns do.

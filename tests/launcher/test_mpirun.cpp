@@ -434,7 +434,7 @@ TEST_CASE("Open MPI 5 has oversubscribing behind a colon, and in variables",
         CHECK(options.oversubscribe);
         CHECK(options.notes.empty());
     }
-    for (const std::string variable : {"OMPI_MCA_rmaps_base_oversubscribe=true",
+    for (const std::string variable : {"OMPI_MCA_rmaps_base_oversubscribe=True",
                                        "PRTE_MCA_rmaps_default_mapping_policy=:OVERSUBSCRIBE"}) {
         CAPTURE(variable);
         CHECK(options_of("mpirun p", {variable}).oversubscribe);
