@@ -28,7 +28,7 @@ assert everywhere.shape[0] == size, everywhere.shape
 assert torch.equal(everywhere, weights.expand_as(everywhere)), "the models differ"
 total = accelerator.reduce(torch.tensor(float(rank + 1)), "sum").item()
 print(f"accelerate rank {rank} of {size}, local rank {accelerator.local_process_index}, "
-      f"{accelerator.distributed_type.value}, sum {total:.0f}", flush=True)
+      f"{accelerator.distributed_type.value}, sum {total:.0f}\n", end="", flush=True)
 accelerator.end_training()
 # A thread of Gloo that still works while Python ends aborts it (pytorch issue 190489). What is tested
 # here is over.

@@ -84,10 +84,12 @@ def check(front_end, flags, hostfile):
     return taken, refused
 
 
+# Both run it with `python -u`, where print() writes a line in pieces, and torchrun's ranks share its own
+# streams: only one write a line keeps the lines of two ranks apart there.
 SCRIPT = """
 import os, sys
-print("out", os.environ["LOCAL_RANK"], os.environ["ROLE_NAME"], sys.argv[1:])
-print("err", os.environ["LOCAL_RANK"], file=sys.stderr)
+os.write(1, f"out {os.environ['LOCAL_RANK']} {os.environ['ROLE_NAME']} {sys.argv[1:]}\\n".encode())
+os.write(2, f"err {os.environ['LOCAL_RANK']}\\n".encode())
 """
 
 
