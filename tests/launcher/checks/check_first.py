@@ -1,6 +1,7 @@
 """check_first.py DTRUN: what somebody meets first: `dtrun demo`, and who waits for others says so."""
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -67,11 +68,13 @@ class Running:
         return status, self.process.stdout.read(), "".join(self.lines)
 
 
-def free_port():
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def held_port():
+    """A port on which nobody listens yet, and the socket that keeps it from tests that run beside: Linux gives a port that
+    is bound to nobody else, except to who asks for just that one with SO_REUSEADDR, as dtrun's servers do."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held, held.getsockname()[1]
 
 
 def check_waiting(place):
@@ -79,7 +82,8 @@ def check_waiting(place):
     secret = f"{place}/secret"
     with open(secret, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write("0123456789abcdef0123456789abcdef\n")
-    at = f"127.0.0.1:{free_port()}"
+    held, port = held_port()
+    at = f"127.0.0.1:{port}"
     join = ["join", at, "--secret-file", secret, "--job", "t", "--min-np", "2", "--connect-timeout", "50"]
     # In whatever order they are started.
     first = Running(*join, "--", "sh", "-c", "echo here", env=env)
@@ -95,12 +99,13 @@ def check_waiting(place):
         assert status == 0 and out == "here\n" and (said in err if said else err == ""), (status, out, err)
     daemon.process.terminate()
     daemon.end()
+    held.close()
 
 
 def check_torchrun(place):
     """The node that serves says where it is found, and by which secret."""
     env = {**os.environ, "HOME": place, "XDG_CONFIG_HOME": f"{place}/config"}
-    port = free_port()
+    held, port = held_port()
     words = ["torchrun", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
              f"127.0.0.1:{port}", "--no-python", "sh", "-c"]
     first = Running(*words, "echo node", env=env)
@@ -113,6 +118,7 @@ def check_torchrun(place):
     assert "job none: the ranks of this host have ended; waiting for the others\n" in err, err
     status, out, err = second.end()
     assert status == 0 and out == "node\n" and err == "", (status, out, err)
+    held.close()
 
 
 def main():

@@ -118,7 +118,8 @@ def compare_output(folder):
     for number, words in enumerate((
             "-t 0:1,1:2 -r 2:3 --role trainer", "--tee 3 --local-ranks-filter 1,2", "-r 1 --local_ranks_filter=0")):
         words = ["--nproc-per-node", "3", *words.split()]
-        theirs = run_output([PYTHON, "-m", "torch.distributed.run", *words], f"{folder}/torchrun{number}")
+        # Otherwise it listens on port 29500, which others may have.
+        theirs = run_output([PYTHON, "-m", "torch.distributed.run", "--standalone", *words], f"{folder}/torchrun{number}")
         ours = run_output([DTRUN, "torchrun", *words], f"{folder}/dtrun{number}")
         assert ours == theirs, f"{words}:\n{ours}\n{theirs}"
         assert ours[2], "no files"
