@@ -72,7 +72,7 @@ def check_success():
 
 def check_failure():
     script = "[ $RANK = 1 ] && { echo before; printf '\\033[31mVector: command not found\\n' >&2; exit 127; }; sleep 60"
-    document, done = report("-np", "3", "--grace", "1", "sh", "-c", script)
+    document, done = report("-np", "3", "sh", "-c", script)
     assert document["exit_code"] == 127 and document["cause"] == "rank_failed" and document["cause_rank"] == 1
     assert document["report"] == done.stderr.split("[1]<stderr>:")[-1].split("\n", 1)[1], (document, done)
     first, *later = document["failures"]
