@@ -23,7 +23,7 @@ from waiting import wait_for  # noqa: E402
 
 DTRUN = os.path.abspath(sys.argv[1])
 PYTHON = "/usr/bin/python3"
-SECONDS = 30
+SECONDS = 60
 FOLDER = tempfile.mkdtemp(prefix="dtrun-look-")
 # A control socket has to be found in a place of our own, and py-spy may be missing here.
 ENV = dict(os.environ, XDG_RUNTIME_DIR=FOLDER)
@@ -98,15 +98,18 @@ def check_stacks():
         for _ in range(4):
             assert job.stdout.readline() == "ready\n"
 
+        gdb = has("gdb")
+
         def have_executed():
             found = dtrun("stacks", str(job.pid)).stdout
-            return "ranks 0-2 (3): sleep, by " in found and re.search(r"^rank 3 on .*, by faulthandler$", found, re.M)
+            is_python = re.search(r"^rank 3 on .*, by faulthandler\n  thread MainThread\n    <module> ", found, re.M)
+            return is_python and "ranks 0-2 (3): sleep, by " in found and (not gdb or "nanosleep" in found)
 
         wait_for(have_executed, "all have executed their programs")
         assert len(sockets()) == 1 and os.stat(FOLDER + "/dtrun").st_mode & 0o777 == 0o700, sockets()
         found = dtrun("stacks", sockets()[0][:8])
         assert found.returncode == 0 and found.stderr == "", found
-        tool = "gdb" if has("gdb") else "/proc"
+        tool = "gdb" if gdb else "/proc"
         assert f"ranks 0-2 (3): sleep, by {tool}\n" in found.stdout, found.stdout
         assert re.search(r"^rank 3 on localhost, pid \d+: python3\S*, by faulthandler$", found.stdout, re.M), found.stdout
         assert "  thread MainThread\n    <module> (<string>:1)\n" in found.stdout, found.stdout
@@ -135,10 +138,16 @@ def check_python_stacks():
     with running("-np", "4", "--tag", "none", "--wrap", "0:nice", *program) as job:
         for _ in range(4):
             assert job.stdout.readline() == "ready\n"
+
+        def sleep_all():
+            shown = dtrun("stacks", str(job.pid)).stdout
+            return "ranks 0-1, 3 (3): " in shown and "    train_step" in shown and "    load_batch" in shown
+
+        wait_for(sleep_all, "all sleep")  # a rank is ready a moment before
         begun = time.monotonic()
         found = dtrun("stacks", str(job.pid))
         took = time.monotonic() - begun
-        assert found.returncode == 0 and found.stderr == "" and took < 5, (took, found)
+        assert found.returncode == 0 and found.stderr == "" and took < 20, (took, found)
         assert re.search(r"^ranks 0-1, 3 \(3\): python3\S*, by faulthandler\n  thread MainThread\n    train_step", found.stdout), found
         assert re.search(r"\nrank 2 on localhost, pid \d+: python3\S*, by faulthandler\n.*\n    load_batch", found.stdout), found
         assert found.stdout.count(", by ") == 2, found.stdout
@@ -152,15 +161,20 @@ def check_python_stacks():
     helped = f'{PYTHON} -c "import time; time.sleep(60)" & echo ready; exec sleep 60'
     with running("-np", "1", "--tag", "none", "sh", "-c", helped) as job:
         assert job.stdout.readline() == "ready\n"
-        wait_for(lambda: "started by it: python3" in dtrun("stacks", str(job.pid)).stdout, "both have executed their programs")
+
+        def have_executed():
+            shown = dtrun("stacks", str(job.pid)).stdout
+            return re.search(r"pid \d+: sleep, by", shown) and re.search(r"started by it: python3\S*, by faulthandler", shown)
+
+        wait_for(have_executed, "both have executed their programs")
         found = dtrun("stacks", str(job.pid)).stdout
         assert re.search(r"^rank 0 on localhost, pid \d+: sleep, by", found, re.M), found  # its program is no wrapper
         assert re.search(r"^rank 0 on localhost, pid \d+, started by it: python3\S*, by faulthandler", found, re.M), found
     with running("-np", "2", "--tag", "none", "-x", "OPTIONS=-I", *program) as job:
         for _ in range(2):
             assert job.stdout.readline() == "ready\n"
-        by_tool = dtrun("stacks", str(job.pid)).stdout
-        assert re.search(r"^ranks 0-1 \(2\): python3\S*, by py-spy$", by_tool, re.M), by_tool
+        alike = r"^ranks 0-1 \(2\): python3\S*, by py-spy$"
+        wait_for(lambda: re.search(alike, dtrun("stacks", str(job.pid)).stdout, re.M), "both ranks by py-spy, and alike")
     without = dict(ENV, PATH="/usr/bin:/bin")
     if shutil.which("py-spy", path=without["PATH"]) is None:
         job = subprocess.Popen([DTRUN, "-np", "2", "-x", "DTRUN_STACKS=0", "--tag", "none", *program], stdin=subprocess.DEVNULL,
@@ -197,7 +211,7 @@ def check_hang():
     assert done.returncode == 206, done
     assert "(--init-timeout)" in done.stderr and "  where the ranks were then:\n" in done.stderr, done.stderr
     assert "by faulthandler\n" in done.stderr and "      waits_for_ever (<string>:4)\n" in done.stderr, done.stderr
-    assert len(done.stderr.splitlines()) < 60 and time.monotonic() - begun < 25, done.stderr
+    assert len(done.stderr.splitlines()) < 60 and time.monotonic() - begun < 50, done.stderr
 
 
 def check_attach():

@@ -263,8 +263,11 @@ def check_endings(html):
         browser.wait_for("document.body.innerText.includes('The job has ended')")
         browser.wait_for("/loss is NaN/.test(document.querySelector('pre.report').textContent)")
         # On a phone it would be above what is wrong.
-        is_open = browser.evaluate("!document.getElementById('detail').hidden && /Rank 21/.test(document.getElementById('detail').innerText)")
-        assert is_open == (browser.size[0] > 1000), browser.text()
+        is_open = "!document.getElementById('detail').hidden && /Rank 21/.test(document.getElementById('detail').innerText)"
+        if browser.size[0] > 1000:
+            browser.wait_for(is_open)
+        else:
+            assert not browser.evaluate(is_open), browser.text()
 
     shown(html, "failed", [failed_job()], look=look)
     ended = late_job() | {"state": "ended", "exit_code": 0, "waiting": [],

@@ -113,7 +113,7 @@ def check_jobs():
         found = dtrun("jobs")
         os.kill(two.pid, signal.SIGCONT)
         assert str(one.pid) in found.stdout and "is it stopped?" in found.stderr, found
-        assert time.monotonic() - begun < 10, found
+        assert time.monotonic() - begun < 30, found
 
 
 def check_end():
@@ -167,7 +167,7 @@ def check_top():
     write(
         "tools/nvidia-smi",
         '#!/bin/sh\ncase "$1" in *gpu=*) echo "0, GPU-x, Tesla, 42, 100, 1000";; '
-        '*) echo "GPU-x, 1"; echo "GPU-x, $(pgrep -f "^/usr/bin/python3 .*steps.py" | head -n 1)";; esac\n',
+        f'*) echo "GPU-x, 1"; echo "GPU-x, $(pgrep -f "^/usr/bin/python3 {path("steps.py")}" | head -n 1)";; esac\n',
         0o755,
     )
     script = write("steps.py", STEPS)
@@ -175,9 +175,17 @@ def check_top():
     with running("-np", "3", "--tag", "none", PYTHON, script, stop, env=env) as job:
         for _ in range(180):  # until the last is behind by more than a second
             job.stdout.readline()
-        top = dtrun("top", str(job.pid), "--once")
-        assert top.returncode == 0, (top, job.poll() and job.stderr.read())
-        rows = [line.split() for line in top.stdout.split("RANK HOST")[1].splitlines()[1:]]
+        top, rows = None, []
+
+        def last_comes_first():
+            """A busy machine may make another rank late for a moment."""
+            nonlocal top, rows
+            top = dtrun("top", str(job.pid), "--once")
+            assert top.returncode == 0, (top, job.poll() and job.stderr.read())
+            rows = [line.split() for line in top.stdout.split("RANK HOST")[1].splitlines()[1:]]
+            return [row[0] for row in rows] == ["2", "0", "1"] and float(rows[1][7]) > 2 * float(rows[0][7])
+
+        wait_for(last_comes_first, "the slow rank on top")
         assert sorted(row[:3] for row in rows) == [[str(rank), "localhost", "running"] for rank in range(3)], top.stdout
         # The last rank is slow: it comes first.
         assert [row[0] for row in rows] == ["2", "0", "1"], top.stdout
