@@ -145,25 +145,26 @@ def check_silent_state(folder):
     assert "the disk is full or does not answer: changes of which nobody was told are lost" in err, err
 
 
+def read_of_process(path):
+    """A file of a process, or of a thread, which may just have ended."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def has_living_child(pid):
-    children = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children") as file:
-            children += file.read().split()
-    for child in children:
-        with open(f"/proc/{child}/stat") as file:
-            if file.read().rpartition(")")[2].split()[0] != "Z":
-                return True
-    return False
+    children = [child for task in os.listdir(f"/proc/{pid}/task")
+                for child in read_of_process(f"/proc/{pid}/task/{task}/children").split()]
+    states = [read_of_process(f"/proc/{child}/stat").rpartition(")")[2].split() for child in children]
+    return any(state and state[0] != "Z" for state in states)
 
 
 def waits_in_kernel(pid):
     """Whether a thread of it waits for the file system."""
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/wchan") as file:
-            if file.read() == "request_wait_answer":
-                return True
-    return False
+    return any(read_of_process(f"/proc/{pid}/task/{task}/wchan") == "request_wait_answer"
+               for task in os.listdir(f"/proc/{pid}/task"))
 
 
 def main():
