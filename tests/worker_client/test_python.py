@@ -192,7 +192,7 @@ class Ranks(unittest.TestCase):
                 claim = w.claim("q", 0)
                 assert claim.value == b"2" and claim.give_back() and w.pop("q") == b"2"
                 w.put("p/mine", "x", ephemeral=True)
-                w.put("p/brief", "x", ttl=0.05)
+                w.put("p/brief", "x", ttl=1)
                 revision, is_complete, changes = w.key_changes("p/")
                 assert is_complete and [change.key for change in changes] == [b"p/brief", b"p/mine"]
                 changes = w.watch_prefix("p/", timeout=0.05)
@@ -202,8 +202,8 @@ class Ranks(unittest.TestCase):
                         next(changes)
                     except TimeoutError as error:
                         assert error.code == dtrun.Code.TIMED_OUT
-                w.put("p/brief", "x", ttl=0.05)
-                changes = w.watch_prefix("p/", timeout=5)
+                w.put("p/brief", "x", ttl=1)
+                changes = w.watch_prefix("p/", timeout=30)
                 assert {next(changes).key, next(changes).key} == {b"p/brief", b"p/mine"}
                 gone = next(changes)
                 assert gone.key == b"p/brief" and gone.is_deleted and not gone.is_queue
@@ -466,10 +466,10 @@ class Interrupts(unittest.TestCase):
                     import dtrun, os, threading, time
                     w = dtrun.Worker()
                     if w.rank == 1:  # never comes to the fence
-                        w.get("interrupted", 10)
+                        w.get("interrupted", 60)
                         os._exit(0)
-                    print(os.getpid(), flush=True)
                     try:
+                        print(os.getpid(), flush=True)
                         {wait}
                     except KeyboardInterrupt:
                         print("interrupted", flush=True)
@@ -482,9 +482,9 @@ class Interrupts(unittest.TestCase):
                 time.sleep(0.3)
                 before = time.monotonic()
                 os.kill(pid, signal.SIGINT)
-                said, _ = ranks.communicate(timeout=20)
+                said, _ = ranks.communicate(timeout=60)
                 self.assertEqual(said, "interrupted\n")
-                self.assertLess(time.monotonic() - before, 5)
+                self.assertLess(time.monotonic() - before, 30)
 
     def test_a_handler_that_returns_does_not_end_the_wait(self):
         launch(1, """if True:
