@@ -116,7 +116,7 @@ class Program:
 
     def call(self, words):
         return subprocess.run(words, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=20, check=False)
+                              text=True, timeout=60, check=False)
 
     def refusal(self, words):
         """What dtrun says against a command line, or None."""

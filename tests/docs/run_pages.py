@@ -21,8 +21,8 @@ from skip import in_ci, skip  # noqa: E402
 CLUSTER = pages.ROOT / "tests/cluster/cluster"
 SLURM = pages.ROOT / "tests/cluster/support/slurm.py"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PAGE_SECONDS = 60
-FIRST_SECONDS = 30
+PAGE_SECONDS = 180
+FIRST_SECONDS = 60
 # A page's last command has ended, and nothing of it may be left; a new user's home is empty.
 CLEAN = "rm -rf ~/.config/dtrun ~/bin /run/user/0/dtrun ~/.local/state/dtrun"
 MARK = "\036"

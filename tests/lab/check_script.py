@@ -80,7 +80,7 @@ def tells_of_its_steps():
     runs = {run["ranks"]: run for run in report["train"]}
     assert set(runs) == {1, 2}, text
     for ranks, run in runs.items():
-        assert 60 / ranks <= run["step_ms"] < 60 / ranks + 15, run
+        assert 60 / ranks <= run["step_ms"] < 4 * 60 / ranks, run  # at most: on a busy machine
         assert abs(run["samples_per_s"] - 60e3 / run["step_ms"]) < 1e-3, run
         assert (run["backend"], run["model"], run["accuracy"]) == (
             "none" if ranks == 1 else "own", "python3 tells.py", None), run
@@ -124,7 +124,7 @@ def draws_bars():
     code, report, text, errors = bench("--slots", "1", "--", "python3", "bars.py")
     assert (code, errors) == (0, ""), (code, text, errors)
     [run] = report["train"]
-    assert 10 <= run["step_ms"] < 30 and [epoch["accuracy"] for epoch in run["by_epoch"]] == [0.91, 0.91], run
+    assert 10 <= run["step_ms"] < 100 and [epoch["accuracy"] for epoch in run["by_epoch"]] == [0.91, 0.91], run
 
 
 def failures():

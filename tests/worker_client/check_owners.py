@@ -9,7 +9,7 @@ import tempfile
 import time
 
 DTRUN = sys.argv[1]
-SLACK = 4  # of a machine with much else to do
+SLACK = 10  # of a machine with much else to do
 
 scratch = tempfile.TemporaryDirectory(prefix="dtrun-test-")
 SECRET = f"{scratch.name}/secret"

@@ -11,7 +11,7 @@ trap 'kill "$daemon" 2>/dev/null || true; wait; rm -rf "$directory"' EXIT
 "$dtrun" serve --listen 127.0.0.1:0 --secret-file "$directory/secret" >"$directory/log" 2>&1 &
 daemon=$!
 port=
-for _ in $(seq 100); do
+for _ in $(seq 1000); do
     port=$(sed -n 's/.*serving on port //p' "$directory/log")
     [ -n "$port" ] && break
     sleep 0.05

@@ -95,9 +95,9 @@ def errors():
 
 def ends():
     run(3, "exit0", code=0)
-    run(3, "exit3", code=3, within=15)
-    run(3, "throw", code=134, has=["thrown by rank 1"], within=15)
-    run(3, "abort", code=1, has=["called MPI_Abort"], within=15)
+    run(3, "exit3", code=3, within=40)
+    run(3, "throw", code=134, has=["thrown by rank 1"], within=40)
+    run(3, "abort", code=1, has=["called MPI_Abort"], within=40)
 
 
 if not os.path.exists(plugin()):

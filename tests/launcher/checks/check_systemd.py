@@ -30,17 +30,17 @@ def run(directory, abstract):
     name = f"dtrun-test-{os.getpid()}"
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notify.bind(f"\0{name}" if abstract else f"{directory}/notify")
-    notify.settimeout(20)
+    notify.settimeout(60)
     pid = start(directory, listener, f"@{name}" if abstract else f"{directory}/notify")
     try:
         assert notify.recv(100) == b"READY=1"
         assert [notify.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
         command = [DTRUN, "store", "--help"]
-        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=20).returncode == 0
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60).returncode == 0
         for words in (["set", "k", "v"], ["get", "k"]):
             done = subprocess.run([DTRUN, "store", words[0], "--server", f"127.0.0.1:{port}",
                                    "--secret-file", f"{directory}/secret", "--job", "j",
-                                   *words[1:]], capture_output=True, timeout=20)
+                                   *words[1:]], capture_output=True, timeout=60)
             assert done.returncode == 0, done.stderr
         assert done.stdout == b"v"
         os.kill(pid, signal.SIGTERM)
@@ -60,7 +60,7 @@ def check_unit(directory):
     """The unit starts the dtrun of the prefix into which it was installed."""
     for name in ("opt", "usr"):
         subprocess.run(["cmake", "--install", BUILD, "--prefix", f"{directory}/{name}", "--component", "systemd"],
-                       check=True, stdout=subprocess.DEVNULL, timeout=20)
+                       check=True, stdout=subprocess.DEVNULL, timeout=60)
         with open(f"{directory}/{name}/lib/systemd/system/dtrun-serve.service") as file:
             unit = file.read()
         assert f"\nExecStart={directory}/{name}/bin/dtrun serve " in unit, unit
@@ -78,7 +78,7 @@ def check_modes(directory):
     def mistake(file, credentials):
         environment = {**os.environ, "CREDENTIALS_DIRECTORY": credentials}
         done = subprocess.run([DTRUN, "store", "ls", "--server", "127.0.0.1:9", "--job", "j",
-                               "--secret-file", file], capture_output=True, env=environment, timeout=20)
+                               "--secret-file", file], capture_output=True, env=environment, timeout=60)
         assert done.returncode in (200, 201), done
         return b"others can read it; chmod 600" in done.stderr
 

@@ -75,7 +75,7 @@ class Hosts:
     def close(self):
         """What the store had to say to a person."""
         if self.said is None:
-            self.said = self.store.communicate(timeout=30)[1]
+            self.said = self.store.communicate(timeout=60)[1]
             assert self.store.returncode == 0, self.said
         return self.said
 
@@ -168,13 +168,13 @@ assert value == {"a": [1, 2]}, value
         value = bytes(range(256)) * 4096
         put = urllib.request.Request(hosts.url("a%20scope/k?x=1"),
                                      data=value, method="PUT")
-        self.assertEqual(urllib.request.urlopen(put, timeout=20).status, 200)
-        got = urllib.request.urlopen(hosts.url("a%20scope/k?x=1", host=1), timeout=20)
+        self.assertEqual(urllib.request.urlopen(put, timeout=60).status, 200)
+        got = urllib.request.urlopen(hosts.url("a%20scope/k?x=1", host=1), timeout=60)
         self.assertEqual(got.read(), value)
         gone = urllib.request.Request(hosts.url("a%20scope/k?x=1"), method="DELETE")
-        self.assertEqual(urllib.request.urlopen(gone, timeout=20).status, 200)
+        self.assertEqual(urllib.request.urlopen(gone, timeout=60).status, 200)
         with self.assertRaises(urllib.error.HTTPError) as missing:
-            urllib.request.urlopen(hosts.url("a%20scope/k?x=1", host=1), timeout=20)
+            urllib.request.urlopen(hosts.url("a%20scope/k?x=1", host=1), timeout=60)
         self.assertEqual(missing.exception.code, 404)
 
 

@@ -47,7 +47,7 @@ def main():
     server.stdin.flush()
     waits = server.stdout.readline().strip()
     server.stdin.close()
-    code = server.wait(timeout=30)
+    code = server.wait(timeout=60)
     if any(codes) or code != 0 or waits:
         sys.exit(f"ranks ended with {codes}, the server with {code}, {waits or 'nobody'} waits")
 

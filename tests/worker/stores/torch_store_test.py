@@ -42,14 +42,14 @@ class Server:
 
     def wait_for_waiters(self, count):
         """The server has no event for this, and a client that waits cannot tell."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while len(found := self.waits()) != count:
             assert time.monotonic() < end, found
         return found
 
     def close(self):
         self.process.stdin.close()
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=60)
         self.process.stdout.close()
         assert code == 0, f"the server ended with {code}"
 
