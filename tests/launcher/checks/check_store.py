@@ -255,7 +255,7 @@ try:
     # A daemon that does not answer any more ends nobody's time.
     holder = begin("lock", "one", "sh", "-c", "echo held; sleep 60", DTRUN_SERVER_TIMEOUT="1")
     ends = begin("lock", "three", "sh", "-c", "echo held; exec cat")
-    waits = subprocess.Popen([DTRUN, "store", "wait", "key", "--timeout", "10"], stderr=subprocess.PIPE, env=env)
+    waits = subprocess.Popen([DTRUN, "store", "wait", "key", "--timeout", "5"], stderr=subprocess.PIPE, env=env)
     waiting = 0
     while not waiting:
         status = subprocess.run([DTRUN, "status", "--json"], env=env, stdout=subprocess.PIPE, timeout=60)
