@@ -17,6 +17,13 @@ Result<NamePattern> parse_ipv6(std::string_view address, const Position& positio
     return NamePattern::verbatim(address);
 }
 
+Result<void> check_no_scheme(std::string_view text, const Position& position) {
+    const std::size_t scheme = text.find("://");
+    if (scheme == std::string_view::npos) return {};
+    return fail_at(position, "{} is an address of the web; write {}", in_quotes(text),
+                   text.substr(scheme + 3));
+}
+
 }  // namespace
 
 bool is_ipv6(std::string_view text) {
@@ -71,9 +78,7 @@ Result<NamePattern> parse_host_name(std::string_view text, const Position& posit
             return parse_ipv6(address, position.after(1));
         }
     }
-    if (const std::size_t scheme = text.find("://"); scheme != std::string_view::npos)
-        return fail_at(position, "{} is an address of the web; write {}", in_quotes(text),
-                       text.substr(scheme + 3));
+    if (auto plain = check_no_scheme(text, position); !plain) return std::unexpected(plain.error());
     const std::size_t colon = std::min(text.find(':'), text.size());
     rest = text.substr(colon);
     if (!rest.empty() && rest.find(':', 1) != std::string_view::npos)
@@ -89,6 +94,8 @@ Result<HostItem> parse_host_item(std::string_view text, const Position& position
     std::string_view host = text;
     Position host_position = position;
     if (const std::size_t at = text.rfind('@'); at != std::string_view::npos) {
+        if (auto plain = check_no_scheme(text, position); !plain)
+            return std::unexpected(plain.error());
         item.user = text.substr(0, at);
         if (item.user.find(':') != std::string::npos)
             return fail_at(

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <span>
 
 namespace dtrun {
 
@@ -15,21 +16,48 @@ namespace {
 
 constexpr std::size_t kFileBytesMax = 64u << 20;
 
+enum class Setting { slots, limit, user, port };
+
 struct Key {
     std::string_view name;
-    std::string_view example;
+    Setting setting;
 };
-constexpr std::array<Key, 3> kKeys = {{
-    {"slots", "slots=4 without blanks around '='"},
-    {"max_slots", "max_slots=4 without blanks around '='"},
-    {"max-slots", "max-slots=4 without blanks around '='"},
+/// The first four are those that messages tell to write. The others are what Open MPI and Hydra take.
+constexpr std::array<Key, 18> kKeys = {{
+    {"slots", Setting::slots},
+    {"max_slots", Setting::limit},
+    {"user", Setting::user},
+    {"port", Setting::port},
+    {"max-slots", Setting::limit},
+    {"slots_max", Setting::limit},
+    {"slots-max", Setting::limit},
+    {"cpu", Setting::slots},
+    {"cpu_max", Setting::limit},
+    {"cpu-max", Setting::limit},
+    {"max_cpu", Setting::limit},
+    {"max-cpu", Setting::limit},
+    {"count", Setting::slots},
+    {"count_max", Setting::limit},
+    {"count-max", Setting::limit},
+    {"username", Setting::user},
+    {"user_name", Setting::user},
+    {"user-name", Setting::user},
 }};
+constexpr std::span<const Key> kToldKeys = std::span(kKeys).first<4>();
 
 /// Null if there is no such key.
 const Key* find_key(std::string_view name) {
     const auto found =
         std::find_if(kKeys.begin(), kKeys.end(), [&](const Key& key) { return key.name == name; });
     return found == kKeys.end() ? nullptr : &*found;
+}
+
+/// How to write a setting.
+std::string example(const Key& key) {
+    const std::string_view value = key.setting == Setting::user   ? "alice"
+                                   : key.setting == Setting::port ? "22"
+                                                                  : "4";
+    return fmt::format("{}={} without blanks around '='", key.name, value);
 }
 
 /// "[workers]", of an inventory; "[::1]" and "[1-3]" are hosts.
@@ -56,6 +84,7 @@ public:
 private:
     Result<void> parse_host(std::string_view text, const Position& position);
     Result<void> parse_setting(std::string_view text, const Position& position);
+    Result<void> set(const Key& key, std::string_view value, const Position& position);
     static Result<void> explain_no_setting(std::string_view text, const Position& position);
     Result<void> check_limit() const;
 
@@ -64,6 +93,7 @@ private:
     Position limit_position_;
     HostItem item_;
     std::optional<int> slots_max_;
+    std::optional<int> port_;
 };
 
 Result<void> HostLine::parse(std::string_view line) {
@@ -105,22 +135,38 @@ Result<void> HostLine::parse_setting(std::string_view text, const Position& posi
     const std::string_view name = text.substr(0, equals);
     const Key* key = find_key(name);
     if (key == nullptr)
-        return fail_at(position, "unknown key {}{}; the keys are slots and max_slots",
+        return fail_at(position, "unknown key {}{}; the keys are slots, max_slots, user and port",
                        in_quotes(name),
-                       did_you_mean(name, kKeys, [](const Key& known) { return known.name; }));
-    std::optional<int>& setting = name == "slots" ? item_.slots : slots_max_;
-    if (setting) return fail_at(position, "{} is given twice on this line; keep one", name);
-    const auto number =
-        parse_slots(text.substr(equals + 1), position.after(equals + 1), key->example);
+                       did_you_mean(name, kToldKeys, [](const Key& told) { return told.name; }));
+    const bool known = key->setting == Setting::slots   ? item_.slots.has_value()
+                       : key->setting == Setting::limit ? slots_max_.has_value()
+                       : key->setting == Setting::user  ? !item_.user.empty()
+                                                        : port_.has_value();
+    if (known) return fail_at(position, "{} is given twice on this line; keep one", name);
+    if (key->setting == Setting::limit) limit_position_ = position;
+    return set(*key, text.substr(equals + 1), position.after(equals + 1));
+}
+
+Result<void> HostLine::set(const Key& key, std::string_view value, const Position& position) {
+    if (key.setting == Setting::user) {
+        item_.user = value;
+        return check_user(value, position);
+    }
+    if (key.setting == Setting::port) {
+        const auto port = to_int(value, 1, 65'535);
+        if (!port) return fail_at(position, "{} is not a port; write 1 to 65535", in_quotes(value));
+        port_ = static_cast<int>(*port);
+        return {};
+    }
+    const auto number = parse_slots(value, position, example(key));
     if (!number) return std::unexpected(number.error());
-    setting = *number;
-    if (name != "slots") limit_position_ = position;
+    (key.setting == Setting::slots ? item_.slots : slots_max_) = *number;
     return {};
 }
 
 Result<void> HostLine::explain_no_setting(std::string_view text, const Position& position) {
     const Key* key = text[0] == '=' ? &kKeys[0] : find_key(text);
-    if (key != nullptr) return fail_at(position, "write {}", key->example);
+    if (key != nullptr) return fail_at(position, "write {}", example(*key));
     if (std::all_of(text.begin(), text.end(), is_digit))
         return fail_at(position, "{} has no key; write slots={}", in_quotes(text), text);
     return fail_at(position,
@@ -143,12 +189,22 @@ Host HostLine::host() const {
     host.user = item_.user;
     host.slots = item_.slots.value_or(host.slots);
     host.slots_max = slots_max_;
+    host.port = port_.value_or(0);
     return host;
 }
 
 std::string_view without_byte_order_mark(std::string_view text) {
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
     return text;
+}
+
+/// A line up to its comment: '#' anywhere, or "//" as a word begins, as Open MPI has it.
+std::string_view without_comment(std::string_view line) {
+    line = line.substr(0, line.find('#'));
+    for (std::size_t at = line.find("//"); at != std::string_view::npos;
+         at = line.find("//", at + 1))
+        if (at == 0 || is_blank(line[at - 1])) return line.substr(0, at);
+    return line;
 }
 
 /// Calls `add` with every line that names a host, until it fails.
@@ -159,7 +215,7 @@ Result<void> each_line(std::string_view text, std::string_view name, Add add) {
         ++position.line;
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(line.size() + 1, text.size()));
-        const std::string_view content = line.substr(0, line.find('#'));
+        const std::string_view content = without_comment(line);
         if (trim(content).empty()) continue;
         if (auto plain = check_characters(content, position); !plain) return plain;
         HostLine parsed(position);

@@ -12,8 +12,9 @@ TEST_CASE("parse_hostfile reads the forms of other launchers", "[hostfiles]") {
     const auto [input, expected] = GENERATE(table<std::string, std::string>({
         {"s1 slots=4\ns2 slots=2\n", "s1:4, s2:2"},                            // Horovod, DeepSpeed
         {"s1 slots=4 max_slots=8\ns2 max-slots=2 slots=2", "s1:4/8, s2:2/2"},  // Open MPI
-        {"s1:4\ns2:2\n", "s1:4, s2:2"},                                        // MPICH
-        {"s1\ns2\ns1\ns1\n", "s1:3, s2:1"},                                    // srun hostname
+        {"s1 cpu=4 slots-max=8\n// all\ns2 count=2 // ib\n", "s1:4/8, s2:2"},
+        {"s1:4\ns2:2\n", "s1:4, s2:2"},      // MPICH
+        {"s1\ns2\ns1\ns1\n", "s1:3, s2:1"},  // srun hostname
         {"# all\n\n  \t\ns1 slots=4 # trailing\n#s2 slots=4\ns3#near\n", "s1:4, s3:1"},
         {"s1 slots=4\r\ns2 slots=2\r\n", "s1:4, s2:2"},
         {"\xef\xbb\xbfs1 slots=4\n", "s1:4"},
@@ -28,6 +29,11 @@ TEST_CASE("parse_hostfile reads the forms of other launchers", "[hostfiles]") {
         {"hosts:4\ndefaults slots=2", "hosts:4, defaults:2"},  // not YAML
     }));
     CHECK(show(parse_hostfile(input, "hf")) == expected);
+}
+
+TEST_CASE("parse_hostfile reads the user and the port of ssh", "[hostfiles]") {
+    const auto hosts = parse_hostfile("s1 username=al port=2222 slots=2\ns2:4 user=bob\n", "hf");
+    CHECK(show(hosts) == "al@s1:2 port=2222, bob@s2:4");
 }
 
 TEST_CASE("parse_hostfile recognises YAML by its first line with content", "[hostfiles][yaml]") {
@@ -57,12 +63,17 @@ TEST_CASE("parse_hostfile names the line, the column and the right form", "[host
         {"w slots=1,", "1:9: '1,' is not a number of slots; write slots=4" + blanks},
         {"w 4", "1:3: '4' has no key; write slots=4"},
         {"\n\n w slot=4",
-         "3:4: unknown key 'slot'; did you mean 'slots'?; the keys are slots and "
-         "max_slots"},
+         "3:4: unknown key 'slot'; did you mean 'slots'?; the keys are slots, max_slots, "
+         "user and port"},
         {"w maxslots=4",
          "1:3: unknown key 'maxslots'; did you mean 'max_slots'?; the keys are "
-         "slots and max_slots"},
-        {"w gpus=4", "1:3: unknown key 'gpus'; the keys are slots and max_slots"},
+         "slots, max_slots, user and port"},
+        {"w gpus=4", "1:3: unknown key 'gpus'; the keys are slots, max_slots, user and port"},
+        {"w user", "1:3: write user=alice" + blanks},
+        {"a@w user=b", "1:5: user is given twice on this line; keep one"},
+        {"w user=a;b", "1:9: ';' cannot stand in a user name"},
+        {"w port=0", "1:8: '0' is not a port; write 1 to 65535"},
+        {"ssh://a@w:22", "1:1: 'ssh://a@w:22' is an address of the web; write a@w:22"},
         {"w slots=4 slots=4", "1:11: slots is given twice on this line; keep one"},
         {"w:4 slots=4", "1:5: slots is given twice on this line; keep one"},
         {"w max_slots=4 max-slots=4", "1:15: max-slots is given twice on this line; keep one"},
