@@ -263,7 +263,7 @@ std::string describe_exit(int wait_status) {
         return fmt::format("ended with exit code {}", exit_code_of(wait_status));
     const auto name = signal_name(WTERMSIG(wait_status));
     return fmt::format("was ended by signal {} ({})", WTERMSIG(wait_status),
-                       name.empty() ? "SIG?" : name);
+                       name.empty() ? "real-time" : name);
 }
 
 std::vector<unsigned long> cpu_mask(std::span<const unsigned> cpus) {

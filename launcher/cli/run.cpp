@@ -50,9 +50,19 @@ Result<void> check_hosts_apart(const ParsedRun& parsed, Words words) {
                 words[0], joined);
 }
 
+constexpr string_view kWindowsScript =
+    "a script with lines of Windows? Convert it: sed -i 's/\\r$//' FILE";
+
 /// What nobody means as the name of a program.
 Result<void> check_program_word(string_view word) {
     if (word.empty()) return fail(Errc::invalid_input, "the program's name is empty");
+    if (word.ends_with('\r') && ::access(std::string(word).c_str(), F_OK) != 0)
+        return fail(Errc::invalid_input, "the program's name ends with a carriage return: {}",
+                    kWindowsScript);
+    if (trim(word).empty())
+        return fail(
+            Errc::invalid_input,
+            "the program's name is a blank: delete those behind the '\\' at the end of a line");
     // A file may have such a name; but nobody means it who has copied a command from a page.
     if (const auto found = find_look_alike(word);
         found && (found->plain == ' ' || found->plain == '=' || found->plain == '\0') &&
@@ -71,8 +81,12 @@ Result<void> check_program_word(string_view word) {
     constexpr string_view kOfShells[] = {"export", "source", ".",    "ulimit", "umask", "set",
                                          "unset",  "alias",  "exec", "eval",   "module"};
     if (std::ranges::find(kOfShells, word) == std::end(kOfShells)) return {};
-    return fail(Errc::invalid_input,
-                "{} is a word of the shell: write sh -c '{} ...; exec PROGRAM'", word, word);
+    // Debian's sh has no `source`; `module` is a function that only log-in shells have.
+    const string_view shell = word == "source"   ? "bash -c"
+                              : word == "module" ? "bash -lc"
+                                                 : "sh -c";
+    return fail(Errc::invalid_input, "{} is a word of the shell: write {} '{} ...; exec PROGRAM'",
+                word, shell, word);
 }
 
 /// Whether a word looks like one more host beside `hosts`: it has slots, or the same letters before a number.
@@ -324,6 +338,19 @@ Result<void> check_restarts(const plan::Options& options) {
                 options.min_uptime > none ? "--min-uptime" : "--restart-delay");
 }
 
+/// mpirun goes on without a variable that it is to pass on and that is not set; so scripts for all machines have
+/// `-x LD_LIBRARY_PATH`.
+void leave_out_unset(std::vector<std::string>& exported, plan::EnvironmentView environment,
+                     std::vector<std::string>& notes) {
+    std::erase_if(exported, [&](const std::string& word) {
+        const bool is_unset =
+            word.find('=') == std::string::npos && !plan::find_variable(environment, word);
+        if (is_unset)
+            notes.push_back(fmt::format("-x {}: it is not set here, so ranks have none", word));
+        return is_unset;
+    });
+}
+
 /// "--mpi foo prog", where the word behind a flag that needs none is taken for the program.
 void note_on_choice(ParsedRun& parsed, std::span<const Flag> flags,
                     plan::EnvironmentView environment) {
@@ -436,6 +463,10 @@ Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environmen
                 fmt::format("'{}', which the program gets, begins with a long dash of a web page "
                             "or a word processor",
                             word));
+        else if (word.ends_with('\r'))
+            command.warnings.push_back(
+                fmt::format("'{}', which the program gets, ends with a carriage return: {}",
+                            trim(word), kWindowsScript));
         else if (is_option(word) && find_look_alike(name))
             command.warnings.push_back(
                 fmt::format("'{}', which the program gets: {}", word, look_alike_hint(name)));
@@ -466,6 +497,12 @@ Result<RunCommand> parse_dialect(Words words, plan::EnvironmentView environment,
     if (dialect.follow_variables != nullptr) dialect.follow_variables(parsed, environment);
     if (const auto done = read_programs(parsed, *rest, dialect); !done)
         return std::unexpected(done.error());
+    if (dialect.takes_unset) {
+        plan::Options& options = parsed.options;
+        leave_out_unset(options.export_vars, environment, options.notes);
+        for (plan::ProgramPart& part : options.parts)
+            leave_out_unset(part.export_vars, environment, options.notes);
+    }
     if (const auto done = check_shell_line(parsed.options, environment); !done)
         return std::unexpected(done.error());
     note_on_choice(parsed, dialect.flags.flags(), environment);

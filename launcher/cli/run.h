@@ -57,6 +57,7 @@ struct RunDialect {
     std::string_view usage;
     /// Adds what variables of the launcher say that this command stands for, where no word says it; may be null.
     void (*follow_variables)(ParsedRun& parsed, plan::EnvironmentView environment) = nullptr;
+    bool takes_unset = false;  ///< -x of a variable that is not set here is a note, and no error
 };
 
 /// Reads what follows `dtrun` or `dtrun run`, and the --config-file. Options end at the first word

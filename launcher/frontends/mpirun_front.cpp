@@ -129,7 +129,7 @@ const cli::FlagTable<cli::ParsedRun>& mpirun_flags() {
 Result<cli::RunCommand> parse_mpirun(cli::Words words, plan::EnvironmentView environment) {
     return cli::parse_dialect(
         words, environment,
-        {mpirun_flags(), cli::NextProgram::always, kMpirunUsage, &follow_variables});
+        {mpirun_flags(), cli::NextProgram::always, kMpirunUsage, &follow_variables, true});
 }
 
 std::string mpirun_help() {

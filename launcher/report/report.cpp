@@ -40,7 +40,7 @@ std::string span_text(std::int64_t ns) {
 
 std::string signal_text(int signal) {
     const auto name = signal_name(signal);
-    return fmt::format("signal {} ({})", signal, name.empty() ? "SIG?" : name);
+    return fmt::format("signal {} ({})", signal, name.empty() ? "real-time" : name);
 }
 
 /// What torch's @record has left, unless standard error ends with the same.

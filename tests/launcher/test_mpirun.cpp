@@ -424,6 +424,17 @@ TEST_CASE("dtrun mpirun follows the variables that tell an mpirun of its hosts a
         "mine");
 }
 
+TEST_CASE("mpirun goes on without a variable that is not set here", "[launcher][cli][mpirun]") {
+    const std::string behind = ": -np 1 -x NONE q";
+    const Options options = options_of("mpirun -np 1 -x NONE -x A -x B=1 p " + behind, {"A=there"});
+    CHECK(options.export_vars == std::vector<std::string>{"A", "B=1"});
+    REQUIRE(options.parts.size() == 2);
+    CHECK(options.parts[1].export_vars.empty());
+    const std::string note = "-x NONE: it is not set here, so ranks have none";
+    CHECK(options.notes == std::vector<std::string>{note, note});
+    CHECK(options_of("run -x NONE p").export_vars == std::vector<std::string>{"NONE"});
+}
+
 TEST_CASE("Open MPI 5 has oversubscribing behind a colon, and in variables",
           "[launcher][cli][mpirun]") {
     for (const std::string typed :
