@@ -17,6 +17,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
+from torch.utils._pytree import tree_map_only
 
 from dtrun.torch import _work, backend
 from dtrun.torch.basics import shared_worker
@@ -350,6 +351,88 @@ def names(rank, size):
     check(same(functional.all_reduce(torch.ones(3), "sum", (mesh, 1)) + 0, torch.full((3,), float(size))))
 
 
+def into_tensors(rank, size):
+    """Functional collectives that write into a tensor that is there, with groups of dtrun and of gloo."""
+    functional = torch.ops._c10d_functional
+    for group in (dist.group.WORLD, dist.new_group(backend="gloo")):
+        everybodys, part = torch.empty(2 * size), torch.empty(2)
+        functional.wait_tensor(functional.all_gather_into_tensor_out(
+            torch.full((2,), float(rank)), size, group.group_name, out=everybodys))
+        check(same(everybodys, torch.arange(float(size)).repeat_interleave(2)))
+        if hasattr(functional, "reduce_scatter_tensor_out"):  # not in torch 2.6
+            for op, factor in (("sum", size), ("max", 1)):
+                functional.wait_tensor(functional.reduce_scatter_tensor_out(
+                    torch.arange(2.0 * size), op, size, group.group_name, out=part))
+                check(same(part, factor * torch.tensor([2.0 * rank, 2.0 * rank + 1])))
+
+
+class Held(torch.Tensor):
+    """A tensor without memory of its own, as FSDP's extensions have them: its elements are in another one."""
+
+    @staticmethod
+    def __new__(cls, elements):
+        return torch.Tensor._make_wrapper_subclass(cls, elements.shape, elements.stride(), dtype=elements.dtype)
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args, kwargs=None):
+        def elements(tree):
+            return tree_map_only(cls, lambda held: held.elements, tree)
+        return tree_map_only(torch.Tensor, cls, function(*elements(args), **elements(kwargs or {})))
+
+
+def held_elsewhere(rank, size):
+    values = Held(torch.full((3,), float(rank)))
+    dist.all_reduce(values)
+    check(same(values.elements, torch.full((3,), float(sum(range(size))))))
+    own, parts = Held(torch.zeros(2)), [Held(torch.full((2,), float(part))) for part in range(size)]
+    dist.scatter(own, parts if rank == 0 else None, 0)
+    check(same(own.elements, torch.full((2,), float(rank))))
+    dist.all_gather(parts, Held(torch.full((2,), 10.0 * rank)))
+    check([part.elements[1].item() for part in parts] == [10.0 * other for other in range(size)])
+
+
+def made_of_two(rank, size):
+    """Each of the two tensors that one is made of gets its own, also where both are parts of a longer one."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def made(*numbers):
+        return TwoTensor(*(torch.full((2,), float(number)) for number in numbers))
+    own = made(-1, -1)
+    dist.scatter(own, [made(part, part + 50) for part in range(size)] if rank == 0 else None, 0)
+    check(same(own.a, made(rank, 0).a) and same(own.b, made(rank + 50, 0).a))
+    whole = TwoTensor(torch.empty(2 * size), torch.empty(2 * size))
+    dist.all_gather_into_tensor(whole, own)
+    check(same(whole.a, torch.arange(float(size)).repeat_interleave(2)) and same(whole.b, whole.a + 50))
+    dist.all_reduce(own)
+    check(same(own.b, torch.full((2,), 50.0 * size + sum(range(size)))))
+    raises(ValueError, "tensors of an operation have to be of one class: Tensor has no 'a'",
+           lambda: dist.all_gather_into_tensor(torch.empty(2 * size), own))
+    spread = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (size,)), [Replicate()], run_check=False)
+    raises(ValueError, "a DTensor is spread already", lambda: dist.all_reduce(spread))
+
+
+def compiled(rank, size):
+    """torch.compile leaves the group's own code alone, which DDP's C++ calls in a compiled model."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    faster = torch.compile(model, backend="eager")
+    for _ in range(3):
+        model.zero_grad()
+        faster(torch.full((3, 4), float(rank))).sum().backward()
+    check(same(model.module.weight.grad, torch.full((2, 4), 3.0 * sum(range(size)) / size)))
+
+    @torch.compile(backend="aot_eager")
+    def total(values):
+        doubled = 2 * values
+        dist.all_reduce(doubled)
+        return doubled + 1
+    check(same(total(torch.ones(2)), torch.full((2,), 2.0 * size + 1)))
+
+
 def meshes(rank, size):
     """Two dimensions, of an even number of ranks: tensors in parts of parts, and a model in both."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -427,7 +510,8 @@ def dropped(rank, size):
 
 def works(rank, size):
     for part in (dropped, collectives, complex_numbers, bits, shapes, sparse, short_forms, messages, from_anybody,
-                 parts_of_all, profiles, handles, wrong_sizes, callbacks, power_sgd, names):
+                 parts_of_all, profiles, handles, wrong_sizes, callbacks, power_sgd, names, into_tensors, held_elsewhere,
+                 made_of_two, compiled):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))

@@ -15,6 +15,7 @@ from .. import Code, Error
 from .._collectives_library import _Compression, _library
 from ..collectives import Communicator, _end_operations
 from ._coordinator import ALLREDUCE, BROADCAST, dtype_of
+from ._untraced import untraced
 
 #: How long the end of the program waits for a thread whose operation was ended.
 _END_SECONDS = 5
@@ -104,6 +105,7 @@ class TensorCommunicator:
         self._do("comm_barrier")
 
 
+@untraced
 def _value(done: torch.futures.Future) -> Any:
     value, error = done.value()
     if error is not None:

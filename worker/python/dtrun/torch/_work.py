@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from ._tensors import Started
+from ._untraced import untraced
 
 #: torch's own exception for a backend that fails.
 BackendError = getattr(dist, "DistBackendError", RuntimeError)
@@ -73,6 +74,7 @@ _held: Dict[int, OperationWork] = {}
 _HELD_MAX = 1000
 
 
+@untraced
 class OperationWork(Work):
     """An operation that goes on. torch's own Work over a future does not tell that it has failed."""
 
@@ -156,6 +158,10 @@ class Flat:
                               f"ones with coordinates, not for {tensor.layout}")
         self.given = tensor
         flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        if flat.numel() > 0 and flat.data_ptr() == 0:  # of a class that keeps its elements in other tensors
+            plain = torch.empty(flat.shape, dtype=flat.dtype, device="cpu")
+            plain.copy_(flat)  # which its class does
+            flat = plain
         self.flat = torch.view_as_real(flat) if flat.is_complex() else flat
 
     def put(self, elements: torch.Tensor) -> None:

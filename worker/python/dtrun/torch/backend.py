@@ -29,12 +29,15 @@ if not hasattr(dist, "ProcessGroup") or int(torch.__version__.split(".", maxspli
     raise ImportError("the backend \"dtrun\" of torch.distributed needs torch 2 or newer, not "
                       f"{torch.__version__}: use dtrun.torch, or dtrun.torch.hooks over gloo")
 
+from . import _functional  # noqa: E402
 from ._messages import Members, Messages, Receive  # noqa: E402
 from ._reductions import reduction_of  # noqa: E402
 from ._short_forms import limit_of, listed, lists_of, options_of  # noqa: E402
 from ._sparse import add_sparse, check_sparse  # noqa: E402
+from ._untraced import untraced  # noqa: E402
 from ._work import (CallLimit, Flat, InvalidCall, Message, OperationWork, apart, check_alike,  # noqa: E402
                     check_parts, check_rank, check_whole, joined, one_of, split_by, timed_out)
+from ._wrappers import understands_parts  # noqa: E402
 
 Tensors = Sequence[torch.Tensor]
 
@@ -50,6 +53,11 @@ def _seconds(timeout: timedelta) -> float:
     return max(1, timeout.total_seconds())
 
 
+@untraced
+@understands_parts("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor_coalesced",
+                   "broadcast", "allgather", "allgather_into_tensor_coalesced", "allgather_coalesced", "gather",
+                   "scatter", "alltoall_base", "alltoall", "all_gather_single_coalesced",
+                   "reduce_scatter_single_coalesced", "all_to_all_single")
 class ProcessGroupDtrun(dist.ProcessGroup):
     """Ranks of the job, as a process group."""
 
@@ -509,6 +517,7 @@ def register() -> None:
     if "DTRUN" in dist.Backend.__dict__:
         return
     dist.Backend.register_backend("dtrun", _create, devices=["cpu"])
+    _functional.register()
     if hasattr(distributed_c10d, "_set_pg_timeout"):
         distributed_c10d._set_pg_timeout = _let_set_timeout(distributed_c10d._set_pg_timeout)
 
