@@ -123,6 +123,7 @@ def watch_groups(on_dtrun, has_made):
 #: What a file says of GPUs, and what it is on processors.
 ON_CPU = (
     (r"""f?(["'])cuda(:\d|:\{[^{}"']*\})?\1""", r"\1cpu\1"), (r"/cuda:(\d|\{\w+\})", "/cpu"), (r"""(["'])nccl\1""", r"\1gloo\1"),
+    (r"\bBackend\.NCCL\b", "Backend.GLOO"), (r"(?<== )torch\.device\((\d \* )?self\.rank\)", "torch.device('cpu')"),
     (r"cpu:gloo,cuda:nccl", "gloo"), (r"\.cuda\((?:[^()]|\([^()]*\))*\)", ".cpu()"), (r"\w+\.is_cuda\b", "True"),
     (r"torch\.cuda\.(synchronize|empty_cache|set_device|reset_\w+)\([^()]*\)", "None"),
     (r"torch\.cuda\.is_available\(\)", "True"), (r"torch\.cuda\.current_device\(\)", "0"),
@@ -280,6 +281,7 @@ def main():
     if options.only:
         with open(options.only, encoding="utf-8") as file:
             patterns = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    os.environ.setdefault("BACKEND", "gloo")  # which a few files ask for
     torch.set_num_threads(1)
     with open(f"/tmp/pytorch_cases.{os.getpid()}", "w+", encoding="utf-8") as log:
         os.unlink(log.name)
