@@ -347,6 +347,10 @@ def names(rank, size):
     check(everybody.group_name != dist.group.WORLD.group_name)
     check(same(functional.all_reduce(torch.ones(3), "sum", everybody) + 0, torch.full((3,), float(size))))
     check(init_device_mesh("cpu", (size,)).size() == size)
+    before = everybody._get_sequence_number_for_group()
+    dist.barrier(everybody)
+    dist.all_reduce(torch.ones(1), group=everybody, async_op=True).wait()
+    check(everybody._get_sequence_number_for_group() == before + 2)
     mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("one", "all"))
     check(same(functional.all_reduce(torch.ones(3), "sum", (mesh, 1)) + 0, torch.full((3,), float(size))))
 

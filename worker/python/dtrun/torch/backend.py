@@ -71,6 +71,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         name, ranks = _meet(store, rank, size)
         self._rank, self._size = rank, size
         self._name = self._description = "undefined"
+        self._collectives = 0
         seconds = None if timeout is None else _seconds(timeout)
         # Ranks come as late as their operations may be, and as a communicator lets them by itself.
         meeting, self._limit = max(_MEETING_SECONDS, seconds or 0), seconds
@@ -129,6 +130,13 @@ class ProcessGroupDtrun(dist.ProcessGroup):
     def supports_tensor_alloc(self, _: torch.device) -> bool:
         return False
 
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives this rank has asked for. Ranks with another number are at another place."""
+        return self._collectives
+
+    def _set_sequence_number_for_group(self) -> None:
+        """torch's word that counting begins, which it does by itself."""
+
     # ---- its time limit ----
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -164,6 +172,7 @@ class ProcessGroupDtrun(dist.ProcessGroup):
         :param results: of the future
         """
         limit = limit_of(opts)
+        self._collectives += 1
         made = results if results is not None else [tensor.given for tensor in flat]
         ended = self._profiled(name, given)
 
