@@ -52,7 +52,7 @@ AgentRequest parse_request(std::string_view said) {
 }
 
 AgentCopies::AgentCopies(std::size_t hosts)
-    : word_(hosts > kFewHosts ? fmt::format("{:016x}", random_id()) : "") {}
+    : word_(hosts > 1 ? fmt::format("{:016x}", random_id()) : "") {}
 
 Result<const AgentCopy*> AgentCopies::get(const HostWants& wants) {
     if (const auto known = copies_.find(wants); known != copies_.end()) return &known->second;

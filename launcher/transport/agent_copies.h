@@ -50,13 +50,12 @@ struct AgentCopy {
 /// Thread: the io_context's.
 class AgentCopies {
 public:
-    /// \param hosts  of the job: if they are many, those that have got the agent hand it on to others
+    /// \param hosts  of the job: if it has several, those that have got the agent hand it on to others
     explicit AgentCopies(std::size_t hosts = 1);
 
     /// \return the copy, which stays as long as this. Errc: internal (no agent for its CPU), denied
     Result<const AgentCopy*> get(const HostWants& wants);
 
-    static constexpr unsigned kFewHosts = 4;   ///< that get all of their copies from this machine
     static constexpr unsigned kOwnMax = 2;     ///< copies that this machine sends at once
     static constexpr unsigned kTakersMax = 2;  ///< of a host that hands on, at once
     static constexpr unsigned kDepthMax = 32;  ///< hosts through which passed on bytes come
