@@ -41,6 +41,15 @@ Errc errc_of(int code) {
     }
 }
 
+std::unexpected<Error> membership_has_changed() {
+    return fail(Errc::closed, "the membership has changed: a rank is lost, or others have come");
+}
+
+/// The client's text would name a key of the communicator's own.
+std::unexpected<Error> store_error(int code) {
+    return code == DTRUN_STALE ? membership_has_changed() : worker_error(code);
+}
+
 }  // namespace
 
 std::unexpected<Error> worker_error(int code) {
@@ -80,7 +89,7 @@ WorkerStore::WorkerStore(dtrun_worker* worker)
 
 Result<void> WorkerStore::still_there() const {
     if (dtrun_generation(worker_) == generation_) return {};
-    return fail(Errc::closed, "the membership has changed");
+    return membership_has_changed();
 }
 
 Result<void> WorkerStore::set(std::span<const Pair> pairs) {
@@ -91,7 +100,7 @@ Result<void> WorkerStore::set(std::span<const Pair> pairs) {
         values.push_back(view(value));
     }
     const int code = dtrun_multi_set(worker_, keys.data(), values.data(), keys.size());
-    if (code != DTRUN_OK) return worker_error(code);
+    if (code != DTRUN_OK) return store_error(code);
     if (joined_) return {};
     std::vector<std::string> own;
     for (const auto& [key, value] : pairs) own.push_back(key);
@@ -127,7 +136,7 @@ Result<std::vector<std::string>> WorkerStore::get(std::span<const std::string> k
     }
     // The store answers DTRUN_NOT_FOUND if the timeout is 0.
     if (code == DTRUN_NOT_FOUND) return fail(Errc::timed_out, "{}", dtrun_error_text());
-    if (code != DTRUN_OK) return worker_error(code);
+    if (code != DTRUN_OK) return store_error(code);
     std::vector<std::string> values;
     for (std::size_t i = 0; i < list.count; ++i)
         values.emplace_back(static_cast<const char*>(list.items[i].data), list.items[i].size);
@@ -141,7 +150,7 @@ Result<std::optional<std::string>> WorkerStore::find(const std::string& key) {
     dtrun_bytes value{};
     const int code = dtrun_get(worker_, view(key), 0, &value);
     if (code == DTRUN_NOT_FOUND) return std::nullopt;
-    if (code != DTRUN_OK) return worker_error(code);
+    if (code != DTRUN_OK) return store_error(code);
     return take(value);
 }
 

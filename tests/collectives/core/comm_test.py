@@ -117,7 +117,7 @@ def elastic():
             daemon.kill()
             daemon.communicate()
         # Either the connection to it breaks first, or the daemon's news comes first, which names no rank.
-        lost = r"^peer lost: (rank 1 on \S+ is gone|.*a rank of (this generation|it) is lost)"
+        lost = r"^peer lost: (rank 1 on \S+ is gone|.*a rank (of this generation )?is lost)"
         whole = [text for text in said if re.search(lost, text, re.M)
                  and re.search(r"^generation 2: rank \d of 2$", text, re.M) and text.endswith("ok\n")]
         good = codes == [-9, 0, 0] and len(whole) == 2
