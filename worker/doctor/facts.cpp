@@ -21,6 +21,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <thread>
@@ -120,6 +121,17 @@ Facts mpi_facts(const Programs& programs) {
     return {{"mpi", ""}};
 }
 
+/// Whether there is something that nvidia-smi is to show. Images and packages bring it to machines without a GPU, too, as
+/// log-in nodes are, and it fails there.
+bool may_have_gpus() {
+    std::error_code error;
+    for (const char* const path : {"/proc/driver/nvidia/version", "/dev/dxg"})  // of Linux; of WSL
+        if (std::filesystem::exists(path, error)) return true;
+    for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error))
+        if (trim(read_file(device.path() / "vendor").value_or("")) == "0x10de") return true;
+    return false;
+}
+
 /// nvidia-smi takes seconds where NVIDIA's daemon does not run, so all is asked at once.
 Facts gpu_facts(const Programs& programs) {
     const auto ask = [&programs](const char* query) {
@@ -147,7 +159,8 @@ Facts gpu_facts(const Programs& programs) {
     }
     std::vector<std::string> names;
     for (const auto& [name, count] : kinds) names.push_back(fmt::format("{} x {}", count, name));
-    facts[0].value = gpus.empty() ? known.trouble : fmt::format("{}", fmt::join(names, ", "));
+    if (!gpus.empty() || may_have_gpus())
+        facts[0].value = gpus.empty() ? known.trouble : fmt::format("{}", fmt::join(names, ", "));
     facts[1].value = fmt::format("{}", fmt::join(in_use, ", "));
     std::vector<std::string> broken;
     for (const std::string_view line : split(errors, '\n')) {

@@ -54,6 +54,15 @@ esac
     assert "2 x NVIDIA H100" in done.stdout, done
 
 
+def a_machine_without_gpus_may_have_nvidia_smi():
+    with tempfile.TemporaryDirectory() as folder:
+        stub(folder, "nvidia-smi", "echo 'NVIDIA-SMI has failed' >&2; exit 9\n")
+        done = dtrun("doctor", "--json", PATH=folder + ":" + os.environ["PATH"])
+    found = json.loads(done.stdout)
+    assert found["hosts"][0]["facts"]["gpus"] == "", done
+    assert not any(finding["topic"] == "gpus" for finding in found["findings"]), done
+
+
 def a_program_that_hangs_holds_nobody_up():
     with tempfile.TemporaryDirectory() as folder:
         stub(folder, "python3", "exec sleep 4711.5\n")
@@ -123,6 +132,8 @@ def a_report_without_an_agent_says_so():
 
 this_machine_is_examined()
 gpus_and_who_uses_them()
+if not os.path.exists("/proc/driver/nvidia"):
+    a_machine_without_gpus_may_have_nvidia_smi()
 a_program_that_hangs_holds_nobody_up()
 what_hosts_say_is_shown_harmlessly()
 modules_of_this_directory_are_not_run()
