@@ -416,8 +416,45 @@ def made_of_two(rank, size):
     check(same(own.b, torch.full((2,), 50.0 * size + sum(range(size)))))
     raises(ValueError, "tensors of an operation have to be of one class: Tensor has no 'a'",
            lambda: dist.all_gather_into_tensor(torch.empty(2 * size), own))
+    alone, together = made(1, 10), torch.ones(2)
+    dist.group.WORLD.allreduce(tensors=[alone]).wait()
+    check(same(alone.a, torch.full((2,), 1.0 * size)) and same(alone.b, torch.full((2,), 10.0 * size)))
+    raises(ValueError, "tensors of an operation have to be of one class",
+           lambda: dist.all_reduce_coalesced([together, alone]))
+    wider = TwoTensor(torch.ones(2), torch.ones(2), torch.Size([4]), (1,))
+    raises(ValueError, "'a' of TwoTensor has another type or shape than the whole", lambda: dist.all_reduce(wider))
+    raises(ValueError, "a TwoTensor is made of other tensors: give these one by one",
+           lambda: dist.send(alone, (rank + 1) % size))
+    ragged = torch.nested.nested_tensor([torch.ones(2, 1), torch.ones(3, 1)], layout=torch.jagged)
+    raises(ValueError, "unsupported layout", lambda: dist.all_reduce(ragged))
     spread = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (size,)), [Replicate()], run_check=False)
     raises(ValueError, "a DTensor is spread already", lambda: dist.all_reduce(spread))
+
+
+def unfinished(rank, size):
+    """The result of a functional collective of one group goes into an operation of another, which waits for it."""
+    from torch.distributed import _functional_collectives as functional
+    slow, length = dist.new_group(), 1_000_000
+
+    def result():
+        return functional.all_reduce(torch.ones(length), "sum", slow)
+    for _ in range(3):
+        own = result()
+        dist.all_reduce(own)
+        check(same(own + 0, torch.full((length,), 1.0 * size * size)))
+        everybodys = [torch.zeros(length) for _ in range(size)]
+        dist.all_gather(everybodys, result())
+        check(all(same(each, torch.full((length,), 1.0 * size)) for each in everybodys))
+        part = torch.empty(length)
+        given = [result()] * size
+        dist.scatter(part, given if rank == 0 else None, 0)
+        given[0].trigger_wait()
+        check(same(part, torch.full((length,), 1.0 * size)))
+        sent = result()
+        message = dist.isend(sent, (rank + 1) % size)
+        dist.recv(part, (rank - 1) % size)
+        message.wait()
+        check(same(part, torch.full((length,), 1.0 * size)))
 
 
 def compiled(rank, size):
@@ -515,7 +552,7 @@ def dropped(rank, size):
 def works(rank, size):
     for part in (dropped, collectives, complex_numbers, bits, shapes, sparse, short_forms, messages, from_anybody,
                  parts_of_all, profiles, handles, wrong_sizes, callbacks, power_sgd, names, into_tensors, held_elsewhere,
-                 made_of_two, compiled):
+                 made_of_two, unfinished, compiled):
         part(rank, size)
     dist.barrier()
     check(alike(train(distributed_model(1 + rank), 10)))

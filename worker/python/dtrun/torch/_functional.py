@@ -31,7 +31,8 @@ def _in_background(options: Any) -> Any:
 
 def _all_gather(source: torch.Tensor, group_size: int, group_name: Any, *, out: torch.Tensor) -> torch.Tensor:
     options = _in_background(c10d.AllgatherOptions())
-    c10d._register_work(out, _group(group_name)._allgather_base(out, source, options))
+    with torch._C._AutoDispatchBelowAutograd():
+        c10d._register_work(out, _group(group_name)._allgather_base(out, source, options))
     return out
 
 
@@ -39,7 +40,8 @@ def _reduce_scatter(source: torch.Tensor, reduce_op: str, group_size: int, group
                     out: torch.Tensor) -> torch.Tensor:
     options = _in_background(c10d.ReduceScatterOptions())
     options.reduceOp = getattr(dist.ReduceOp, reduce_op.upper())
-    c10d._register_work(out, _group(group_name)._reduce_scatter_base(out, source, options))
+    with torch._C._AutoDispatchBelowAutograd():
+        c10d._register_work(out, _group(group_name)._reduce_scatter_base(out, source, options))
     return out
 
 

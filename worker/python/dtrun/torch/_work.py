@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
@@ -144,6 +145,14 @@ class OperationWork(Work):
     _source_rank = source_rank
 
 
+def finished(tensor: Any) -> Any:
+    """:return: a plain tensor for the result of a functional collective, once it is there; anything else as it is"""
+    functional = sys.modules.get("torch.distributed._functional_collectives")
+    if functional is not None and isinstance(tensor, functional.AsyncCollectiveTensor):
+        return tensor.trigger_wait()
+    return tensor
+
+
 class Flat:
     """A tensor's elements one behind the other: the tensor itself if they are, else a copy. Of a complex number they
     are its two parts."""
@@ -156,9 +165,11 @@ class Flat:
         if tensor.layout != torch.strided:
             raise InvalidCall("unsupported layout: the backend \"dtrun\" is for dense tensors, and in a sum for sparse "
                               f"ones with coordinates, not for {tensor.layout}")
-        self.given = tensor
+        tensor = self.given = finished(tensor)
         flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
         if flat.numel() > 0 and flat.data_ptr() == 0:  # of a class that keeps its elements in other tensors
+            if hasattr(flat, "__tensor_flatten__"):
+                raise InvalidCall(f"a {type(flat).__name__} is made of other tensors: give these one by one")
             plain = torch.empty(flat.shape, dtype=flat.dtype, device="cpu")
             plain.copy_(flat)  # which its class does
             flat = plain
