@@ -20,8 +20,18 @@ Result<NamePattern> parse_ipv6(std::string_view address, const Position& positio
 Result<void> check_no_scheme(std::string_view text, const Position& position) {
     const std::size_t scheme = text.find("://");
     if (scheme == std::string_view::npos) return {};
-    return fail_at(position, "{} is an address of the web; write {}", in_quotes(text),
-                   text.substr(scheme + 3));
+    const std::size_t word =
+        text.find_last_of("@", scheme) + 1;  // 0, if there is no user before it
+    const std::string_view rest = text.substr(scheme + 3);
+    const std::size_t colon = rest.rfind(':');
+    if (text.substr(word, scheme - word) == "ssh" && colon != std::string_view::npos)
+        return fail_at(position,
+                       "{} is an address of the web; write {}, and ssh's port as -p {}, or as "
+                       "port={} in a hostfile",
+                       in_quotes(text), rest.substr(0, colon), rest.substr(colon + 1),
+                       rest.substr(colon + 1));
+    return fail_at(position, "{} is an address of the web; write {}{}", in_quotes(text),
+                   text.substr(0, word), rest.empty() ? "the host's name" : rest);
 }
 
 }  // namespace

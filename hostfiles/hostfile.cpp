@@ -170,7 +170,8 @@ Result<void> HostLine::explain_no_setting(std::string_view text, const Position&
     if (std::all_of(text.begin(), text.end(), is_digit))
         return fail_at(position, "{} has no key; write slots={}", in_quotes(text), text);
     return fail_at(position,
-                   "{} is not a setting; a line is one host, then slots=4 or max_slots=8, then "
+                   "{} is not a setting; a line is one host, then slots=4, max_slots=8, user=alice "
+                   "or port=22, then "
                    "a # comment",
                    in_quotes(text));
 }

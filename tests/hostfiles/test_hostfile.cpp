@@ -44,7 +44,8 @@ TEST_CASE("parse_hostfile recognises YAML by its first line with content", "[hos
 
 TEST_CASE("parse_hostfile names the line, the column and the right form", "[hostfiles]") {
     const std::string not_setting =
-        " is not a setting; a line is one host, then slots=4 or max_slots=8, then a # comment";
+        " is not a setting; a line is one host, then slots=4, max_slots=8, "
+        "user=alice or port=22, then a # comment";
     const std::string blanks = " without blanks around '='";
     const auto [input, message] = GENERATE_COPY(table<std::string, std::string>({
         {"", "1:1: no hosts in the file; write lines such as: host slots=4"},
@@ -73,7 +74,10 @@ TEST_CASE("parse_hostfile names the line, the column and the right form", "[host
         {"a@w user=b", "1:5: user is given twice on this line; keep one"},
         {"w user=a;b", "1:9: ';' cannot stand in a user name"},
         {"w port=0", "1:8: '0' is not a port; write 1 to 65535"},
-        {"ssh://a@w:22", "1:1: 'ssh://a@w:22' is an address of the web; write a@w:22"},
+        {"ssh://a@w:22",
+         "1:1: 'ssh://a@w:22' is an address of the web; write a@w, and ssh's port as -p 22, or as "
+         "port=22 in a hostfile"},
+        {"a@http://w", "1:1: 'a@http://w' is an address of the web; write a@w"},
         {"w slots=4 slots=4", "1:11: slots is given twice on this line; keep one"},
         {"w:4 slots=4", "1:5: slots is given twice on this line; keep one"},
         {"w max_slots=4 max-slots=4", "1:15: max-slots is given twice on this line; keep one"},
