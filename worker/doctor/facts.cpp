@@ -127,8 +127,9 @@ bool may_have_gpus() {
     std::error_code error;
     for (const char* const path : {"/proc/driver/nvidia/version", "/dev/dxg"})  // of Linux; of WSL
         if (std::filesystem::exists(path, error)) return true;
-    for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error))
-        if (trim(read_file(device.path() / "vendor").value_or("")) == "0x10de") return true;
+    using Folder = std::filesystem::directory_iterator;
+    for (Folder device("/sys/bus/pci/devices", error); device != Folder(); device.increment(error))
+        if (trim(read_file(device->path() / "vendor").value_or("")) == "0x10de") return true;
     return false;
 }
 

@@ -1,6 +1,8 @@
 """check_doctor.py DTRUN: a doctor and a report of this machine, by dtrun as it is built."""
+import glob
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -52,6 +54,11 @@ esac
     assert "localhost: others compute there: GPU 0 (40960 MiB, 1 process)" in done.stdout, done
     assert "memory errors that could not be corrected: GPU 1 (3)" in done.stdout, done
     assert "2 x NVIDIA H100" in done.stdout, done
+
+
+def may_have_gpus():
+    vendors = [pathlib.Path(path).read_text() for path in glob.glob("/sys/bus/pci/devices/*/vendor")]
+    return "0x10de\n" in vendors or os.path.exists("/proc/driver/nvidia/version") or os.path.exists("/dev/dxg")
 
 
 def a_machine_without_gpus_may_have_nvidia_smi():
@@ -132,7 +139,7 @@ def a_report_without_an_agent_says_so():
 
 this_machine_is_examined()
 gpus_and_who_uses_them()
-if not os.path.exists("/proc/driver/nvidia"):
+if not may_have_gpus():
     a_machine_without_gpus_may_have_nvidia_smi()
 a_program_that_hangs_holds_nobody_up()
 what_hosts_say_is_shown_harmlessly()
