@@ -345,8 +345,9 @@ void leave_out_unset(std::vector<std::string>& exported, plan::EnvironmentView e
     std::erase_if(exported, [&](const std::string& word) {
         const bool is_unset =
             word.find('=') == std::string::npos && !plan::find_variable(environment, word);
-        if (is_unset)
-            notes.push_back(fmt::format("-x {}: it is not set here, so ranks have none", word));
+        std::string note = fmt::format("-x {}: it is not set here, so it is not passed on", word);
+        if (is_unset && std::ranges::find(notes, note) == notes.end())
+            notes.push_back(std::move(note));
         return is_unset;
     });
 }
@@ -463,7 +464,7 @@ Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environmen
                 fmt::format("'{}', which the program gets, begins with a long dash of a web page "
                             "or a word processor",
                             word));
-        else if (word.ends_with('\r'))
+        else if (word.ends_with('\r') && &word != &parsed.options.program.front())
             command.warnings.push_back(
                 fmt::format("'{}', which the program gets, ends with a carriage return: {}",
                             trim(word), kWindowsScript));

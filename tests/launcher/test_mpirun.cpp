@@ -430,8 +430,8 @@ TEST_CASE("mpirun goes on without a variable that is not set here", "[launcher][
     CHECK(options.export_vars == std::vector<std::string>{"A", "B=1"});
     REQUIRE(options.parts.size() == 2);
     CHECK(options.parts[1].export_vars.empty());
-    const std::string note = "-x NONE: it is not set here, so ranks have none";
-    CHECK(options.notes == std::vector<std::string>{note, note});
+    CHECK(options.notes ==
+          std::vector<std::string>{"-x NONE: it is not set here, so it is not passed on"});
     CHECK(options_of("run -x NONE p").export_vars == std::vector<std::string>{"NONE"});
 }
 
