@@ -54,8 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto allocation = find_allocation(input);
     if (!allocation) {
         require(allocation.error().code == Errc::invalid_input, "errors are invalid_input");
-        for (const char c : allocation.error().message)
-            require(c >= ' ' && c <= '~', "messages are printable");
+        require_printable(allocation.error().message);
     } else if (*allocation) {
         check(**allocation);
     }

@@ -2,6 +2,7 @@
 // What every parser of hostfiles/ promises, whatever the input.
 
 #include "base/result.h"
+#include "base/utf8.h"
 #include "hostfiles/host.h"
 
 #include <fmt/format.h>
@@ -18,6 +19,12 @@ inline void require(bool promise, std::string_view what) {
     std::abort();
 }
 
+/// In one line and without orders to a terminal. A sign that looks like one of the keyboard is shown as it is.
+inline void require_printable(std::string_view message) {
+    require(message.find('\n') == std::string_view::npos && printable(message) == message,
+            "messages are printable");
+}
+
 /// "<prefix>:<line>:<column>: ...", printable.
 inline void require_message(const Error& error, std::string_view prefix) {
     require(error.code == Errc::invalid_input, "errors are invalid_input");
@@ -27,7 +34,7 @@ inline void require_message(const Error& error, std::string_view prefix) {
     const char* place = error.message.c_str() + prefix.size();
     require(std::sscanf(place, ":%u:%u: ", &line, &column) == 2, error.message);
     require(line > 0 && column > 0, error.message);
-    for (const char c : error.message) require(c >= ' ' && c <= '~', "messages are printable");
+    require_printable(error.message);
 }
 
 inline void require_name(std::string_view name) {
