@@ -509,7 +509,7 @@ void Membership::tick(Deadline now) {
             come(id);
         }
         for (std::uint32_t i = 0; i < host.slots.size(); ++i) {
-            const auto& until = host.slots[i].closed_until;
+            const auto until = opens_at(id, SlotIndex{i});
             if (!until || *until > now) continue;
             slot_at(id, SlotIndex{i}).closed_until.reset();
             if (phase_ == Phase::running) call_more(now);
@@ -530,7 +530,8 @@ Deadline Membership::next_deadline() const {
     };
     for (const HostId id : hosts_.hosts()) {
         consider(hosts_[id].cool_until);
-        for (const Slot& slot : hosts_[id].slots) consider(slot.closed_until);
+        for (std::uint32_t i = 0; i < hosts_[id].slots.size(); ++i)
+            consider(opens_at(id, SlotIndex{i}));
     }
     consider(call_until_);
     consider(prepared_until_);

@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <random>
 #include <set>
@@ -40,7 +41,8 @@ class Membership {
 public:
     /// So many failures in a row, each sooner than kStable after the start, are the program's own fault, and
     /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while; but so
-    /// many slots, or more than others are left for, are not at fault, unless a world lasts that long between them.
+    /// many slots, or more than others are left for, are not at fault, unless a world lasts that long between them. One that
+    /// is at fault once more before that is left alone until a world has, so that it is seen whether others work.
     static constexpr std::uint32_t kFailuresInARow = 3;
     static constexpr std::chrono::seconds kStable{60};
     /// How long a host that is to go waits for others that are to come in its place.
@@ -374,6 +376,7 @@ private:
     void end_too_few();
     void cool(Host& host, Deadline now);
     void close_slot(Slot& slot, Deadline now);
+    std::optional<Deadline> opens_at(HostId host, SlotIndex place) const;
     Deadline cooled(std::uint32_t times, Deadline now);
     bool is_coming() const { return policy_.hosts_enter || sums().coming > 0; }
     std::chrono::milliseconds patience() const;
@@ -400,7 +403,7 @@ private:
     std::optional<Failure> failure_;  ///< the first in this generation
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
     std::uint32_t own_faults_ = 0;    ///< in a row
-    std::set<std::pair<HostId, SlotIndex>> slots_at_fault_;
+    std::map<std::pair<HostId, SlotIndex>, std::uint32_t> slots_at_fault_;  ///< and how often
     std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
     /// The next world: processes are prepared for it, or asked to commit.
     std::vector<RankAssignment> target_;

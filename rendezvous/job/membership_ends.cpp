@@ -129,7 +129,7 @@ void Membership::blame(const Failure& failure, Deadline now) {
     own_faults_ = 0;
     close_slot(slot, now);
     if (!failure.own_fault) return;
-    slots_at_fault_.insert(where);
+    ++slots_at_fault_[where];
     const bool too_many = slots_at_fault_.size() >= kFailuresInARow;
     if (too_many || !has_others() || plan(With::newcomers).size() < policy_.ranks_min)
         end(End::Cause::rank_failed, failure.why, failure.host);

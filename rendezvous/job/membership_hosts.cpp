@@ -174,4 +174,14 @@ void Membership::close_slot(Slot& slot, Deadline now) {
     slot.closed_until = cooled(slot.closings++, now);
 }
 
+/// When a slot is used again; nothing: it is not left alone. With short cool-downs a slot where the program always fails
+/// would be back each time before the others had failed, too, and the job would never end.
+std::optional<Deadline> Membership::opens_at(HostId host, SlotIndex place) const {
+    const std::optional<Deadline>& until = slot_at(host, place).closed_until;
+    if (!until || waiting_since_) return until;
+    const auto fault = slots_at_fault_.find({host, place});
+    if (fault == slots_at_fault_.end() || fault->second < 2) return until;
+    return std::max(*until, began_ + kStable);
+}
+
 }  // namespace dtrun

@@ -172,6 +172,50 @@ TEST_CASE("a program that fails in all slots ends the job, also where these are 
     CHECK(job.take_orders().ended->cause == Cause::rank_failed);
 }
 
+TEST_CASE("a slot that fails again and again comes back when the others have shown that they work",
+          "[elastic]") {
+    JobPolicy brief = limits(1, 4);
+    brief.cooldown_min = 2s;
+    brief.cooldown_max = 3s;
+    Membership job = begun(brief, 2);
+    Deadline now = kStart, began = kStart;
+    std::uint32_t failures = 0;
+    milliseconds longest{0};  // that a world has lasted
+    const auto play = [&](bool fails_everywhere) {
+        while (job.phase() == Phase::running && failures < 60) {
+            const std::uint64_t generation = job.generation();
+            const RankAssignment first = job.world().front();
+            const bool fails = fails_everywhere || (first.host == h0 && first.rank.place == p0);
+            now = job.next_deadline();
+            if (fails && began + 5s <= now) {
+                now = began + 5s;
+                ++failures;
+                job.rank_ended(first.host, first.rank.place, {false, true, "it failed"}, now);
+            } else {
+                job.tick(now);
+            }
+            pause_all(job, now, {h0, h1});
+            if (job.generation() == generation) continue;
+            longest = std::max(longest, std::chrono::duration_cast<milliseconds>(now - began));
+            began = now;
+        }
+    };
+    SECTION("and if they do not, the job ends") {
+        play(true);
+        CHECK(failures == 5 * Membership::kFailuresInARow);
+        const auto ended = job.take_orders().ended;
+        REQUIRE(ended);
+        CHECK(ended->cause == Cause::rank_failed);
+    }
+    SECTION("and if they do, it never ends, and they have their minute") {
+        play(false);
+        CHECK(failures == 60);
+        CHECK(job.phase() == Phase::running);
+        CHECK(longest >= Membership::kStable);
+        CHECK(longest < Membership::kStable + 5s);
+    }
+}
+
 TEST_CASE("ranks that fail because their host is lost are not to blame", "[elastic]") {
     Membership job = begun(limits(2, 6), 3);
     for (int i = 0; i < 5; ++i) {
