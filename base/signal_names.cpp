@@ -1,5 +1,6 @@
 #include "base/signal_names.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <csignal>
@@ -30,6 +31,11 @@ std::string_view signal_name(int signal) {
 std::string signal_word(int signal) {
     const std::string_view name = signal_name(signal);
     return name.empty() ? std::to_string(signal) : std::string(name);
+}
+
+std::string signal_text(int signal) {
+    const std::string_view name = signal_name(signal);
+    return fmt::format("signal {} ({})", signal, name.empty() ? "real-time" : name);
 }
 
 }  // namespace dtrun

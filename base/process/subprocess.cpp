@@ -261,9 +261,7 @@ int exit_code_of(int wait_status) {
 std::string describe_exit(int wait_status) {
     if (!WIFSIGNALED(wait_status))
         return fmt::format("ended with exit code {}", exit_code_of(wait_status));
-    const auto name = signal_name(WTERMSIG(wait_status));
-    return fmt::format("was ended by signal {} ({})", WTERMSIG(wait_status),
-                       name.empty() ? "real-time" : name);
+    return "was ended by " + signal_text(WTERMSIG(wait_status));
 }
 
 std::vector<unsigned long> cpu_mask(std::span<const unsigned> cpus) {

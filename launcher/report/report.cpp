@@ -38,11 +38,6 @@ std::string span_text(std::int64_t ns) {
     return duration_text(static_cast<double>(ns) / 1e9);
 }
 
-std::string signal_text(int signal) {
-    const auto name = signal_name(signal);
-    return fmt::format("signal {} ({})", signal, name.empty() ? "real-time" : name);
-}
-
 /// What torch's @record has left, unless standard error ends with the same.
 std::string exception_text(std::string_view error_file, const std::vector<std::string>& lines) {
     const auto error = parse_torch_error(error_file);

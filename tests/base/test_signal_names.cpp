@@ -22,6 +22,8 @@ TEST_CASE("each signal that is not a real-time one has a name of its own", "[bas
 TEST_CASE("real-time signals and what is no signal have no name", "[base]") {
     for (const int signal : {-1, 0, 32, SIGRTMIN, SIGRTMAX, 65, 1000})
         CHECK(signal_name(signal).empty());
+    CHECK(signal_text(SIGKILL) == "signal 9 (SIGKILL)");
+    CHECK(signal_text(40) == "signal 40 (real-time)");
 }
 
 }  // namespace
