@@ -1,5 +1,7 @@
 #include "hostfiles/host_item.h"
 
+#include "base/strings.h"
+
 #include <arpa/inet.h>
 #include <algorithm>
 
@@ -20,16 +22,15 @@ Result<NamePattern> parse_ipv6(std::string_view address, const Position& positio
 Result<void> check_no_scheme(std::string_view text, const Position& position) {
     const std::size_t scheme = text.find("://");
     if (scheme == std::string_view::npos) return {};
-    const std::size_t word =
-        text.find_last_of("@", scheme) + 1;  // 0, if there is no user before it
+    const std::size_t word = text.rfind('@', scheme) + 1;  // 0, if there is no user before it
     const std::string_view rest = text.substr(scheme + 3);
-    const std::size_t colon = rest.rfind(':');
-    if (text.substr(word, scheme - word) == "ssh" && colon != std::string_view::npos)
+    const std::size_t colon = std::min(rest.rfind(':'), rest.size());
+    const auto port = to_int(rest.substr(std::min(colon + 1, rest.size())), 1, 65'535);
+    if (port && text.substr(word, scheme - word) == "ssh")  // behind a colon slots would stand
         return fail_at(position,
                        "{} is an address of the web; write {}, and ssh's port as -p {}, or as "
                        "port={} in a hostfile",
-                       in_quotes(text), rest.substr(0, colon), rest.substr(colon + 1),
-                       rest.substr(colon + 1));
+                       in_quotes(text), rest.substr(0, colon), *port, *port);
     return fail_at(position, "{} is an address of the web; write {}{}", in_quotes(text),
                    text.substr(0, word), rest.empty() ? "the host's name" : rest);
 }

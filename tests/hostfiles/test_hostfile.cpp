@@ -77,6 +77,7 @@ TEST_CASE("parse_hostfile names the line, the column and the right form", "[host
         {"ssh://a@w:22",
          "1:1: 'ssh://a@w:22' is an address of the web; write a@w, and ssh's port as -p 22, or as "
          "port=22 in a hostfile"},
+        {"ssh://[::1]", "1:1: 'ssh://[::1]' is an address of the web; write [::1]"},
         {"a@http://w", "1:1: 'a@http://w' is an address of the web; write a@w"},
         {"w slots=4 slots=4", "1:11: slots is given twice on this line; keep one"},
         {"w:4 slots=4", "1:5: slots is given twice on this line; keep one"},
