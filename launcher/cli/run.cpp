@@ -345,10 +345,10 @@ void leave_out_unset(std::vector<std::string>& exported, plan::EnvironmentView e
     std::erase_if(exported, [&](const std::string& word) {
         const bool is_unset =
             word.find('=') == std::string::npos && !plan::find_variable(environment, word);
+        if (!is_unset) return false;
         std::string note = fmt::format("-x {}: it is not set here, so it is not passed on", word);
-        if (is_unset && std::ranges::find(notes, note) == notes.end())
-            notes.push_back(std::move(note));
-        return is_unset;
+        if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+        return true;
     });
 }
 
