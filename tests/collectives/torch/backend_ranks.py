@@ -387,6 +387,15 @@ class Held(torch.Tensor):
         return tree_map_only(torch.Tensor, cls, function(*elements(args), **elements(kwargs or {})))
 
 
+class Scaled(Held):
+    """A quantized tensor, as it were: its second part has another shape, and no sum."""
+
+    scale = torch.ones(1)
+
+    def __tensor_flatten__(self):
+        return ["elements", "scale"], None
+
+
 def held_elsewhere(rank, size):
     values = Held(torch.full((3,), float(rank)))
     dist.all_reduce(values)
@@ -423,6 +432,9 @@ def made_of_two(rank, size):
            lambda: dist.all_reduce_coalesced([together, alone]))
     wider = TwoTensor(torch.ones(2), torch.ones(2), torch.Size([4]), (1,))
     raises(ValueError, "'a' of TwoTensor has another type or shape than the whole", lambda: dist.all_reduce(wider))
+    scaled = Scaled(torch.ones(2))
+    raises(ValueError, "'scale' of Scaled has another type or shape than the whole", lambda: dist.all_reduce(scaled))
+    check(same(scaled.elements, torch.ones(2)))  # nothing had begun
     raises(ValueError, "a TwoTensor is made of other tensors: give these one by one",
            lambda: dist.send(alone, (rank + 1) % size))
     ragged = torch.nested.nested_tensor([torch.ones(2, 1), torch.ones(3, 1)], layout=torch.jagged)

@@ -42,9 +42,10 @@ def _parts(tensor: torch.Tensor) -> List[str]:
     """The names of the tensors that it is made of; none: it is not of such a class."""
     if type(tensor) in _PLAIN or not hasattr(tensor, "__tensor_flatten__"):
         return []
-    whole = sys.modules.get("torch.distributed.tensor")
-    if whole is not None and isinstance(tensor, whole.DTensor):
-        raise InvalidCall("a DTensor is spread already: give its to_local(), or use its own operations")
+    for module in ("torch.distributed.tensor", "torch.distributed._tensor"):  # the second one before torch 2.5
+        spread = getattr(sys.modules.get(module), "DTensor", None)
+        if spread is not None and isinstance(tensor, spread):
+            raise InvalidCall("a DTensor is spread already: give its to_local(), or use its own operations")
     if tensor.layout != torch.strided:  # as of nested tensors, where some parts say how long others are
         raise InvalidCall("unsupported layout: the backend \"dtrun\" is for dense tensors, not for "
                           f"{type(tensor).__name__} of {tensor.layout}: give its parts one by one")
@@ -79,11 +80,10 @@ def for_each_part(method: Callable[..., Any]) -> Callable[..., Any]:
         names = [name for tensor in _tensors([given, list(named.values())]) for name in _parts(tensor)]
         if not names:
             return method(self, *given, **named)
-        work = None
-        for name in dict.fromkeys(names):
-            work = call(self, *(_part(argument, name, is_sum) for argument in given),
-                        **{key: _part(value, name, is_sum) for key, value in named.items()})
-        return work  # the last one, which fails if one before it has failed
+        # All of them are looked at before the first operation starts, which could not be taken back.
+        calls = [([_part(argument, name, is_sum) for argument in given],
+                  {key: _part(value, name, is_sum) for key, value in named.items()}) for name in dict.fromkeys(names)]
+        return [call(self, *parts, **others) for parts, others in calls][-1]  # it fails if one before it has failed
     return call
 
 
