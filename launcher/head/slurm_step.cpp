@@ -125,22 +125,23 @@ std::string node_agent_command(const transport::AgentFile& agent, const std::str
 
 // "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT ***", or, after
 // `scancel -s KILL`, "srun: Force Terminated StepId=27.0", of older versions "… job step 27.0".
-std::string cancelled_step(std::string_view said) {
+std::string why_step_ended(std::string_view said) {
     constexpr std::string_view kForced = "Force Terminated ";
     constexpr std::string_view kStep = "*** STEP ";
     constexpr std::string_view kCancelled = " CANCELLED AT ";
-    constexpr std::string_view kCause = " DUE TO ";
+    constexpr std::string_view kCause = " DUE ";  // "TO …", or "to …"
     for (const std::string_view line : split(said, '\n')) {
         if (line.find(kForced) != std::string_view::npos)
-            return std::string(trim(line.substr(line.find_last_of(" =") + 1)));
+            return fmt::format("an agent in Slurm's step {} was killed, as by scancel -s KILL",
+                               trim(line.substr(line.find_last_of(" =") + 1)));
         const auto at = line.find(kStep);
         if (at == std::string_view::npos || line.find(kCancelled) == std::string_view::npos)
             continue;
         const std::string_view id = line.substr(at + kStep.size());
-        std::string text(id.substr(0, id.find(' ')));
+        std::string text = fmt::format("Slurm has cancelled step {}", id.substr(0, id.find(' ')));
         const auto cause = line.find(kCause);
         if (cause == std::string_view::npos) return text;
-        text += " due to ";
+        text += " due ";
         const std::string_view why = line.substr(cause + kCause.size());
         for (const char c : trim(why.substr(0, why.find_first_of(",*"))))
             text += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);

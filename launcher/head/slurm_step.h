@@ -48,8 +48,9 @@ struct NodeLine {
 };
 std::optional<NodeLine> parse_node_line(std::string_view line);
 
-/// Reads from what srun has printed that Slurm has cancelled the step.
-/// \return "27.0", "27.0 due to time limit"; empty: it has not
-std::string cancelled_step(std::string_view said);
+/// Reads from what srun has printed who has ended its step: Slurm tells why it cancels one, and of a signal that it sends to
+/// all tasks srun sees only that a task has died of it.
+/// \return "Slurm has cancelled step 27.0 due to time limit", "an agent in Slurm's step 28.0 was killed, …"; empty: nobody
+std::string why_step_ended(std::string_view said);
 
 }  // namespace dtrun::head

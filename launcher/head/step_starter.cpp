@@ -313,12 +313,7 @@ void StepStarter::hear(Step& step, const std::string& text) {
     const std::string rest = without_binding(text);
     for (const std::string_view line : split(rest, '\n'))
         if (!line.empty()) log::warn("{}", line);
-    if (!step.signalled && cancelled_.empty()) cancelled_ = cancelled_step(rest);
-}
-
-std::string StepStarter::why_gone() const {
-    if (cancelled_.empty()) return {};
-    return fmt::format("Slurm has cancelled step {}, in which the agents ran", cancelled_);
+    if (!step.signalled && why_gone_.empty()) why_gone_ = why_step_ended(rest);
 }
 
 /// What srun says while the job runs.

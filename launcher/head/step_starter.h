@@ -43,7 +43,7 @@ public:
     bool is_busy() const override { return false; }
     void beat(Clock::duration late) override;
     asio::awaitable<void> end(bool hurry) override;
-    std::string why_gone() const override;
+    std::string why_gone() const override { return why_gone_; }
     asio::awaitable<void> join() override;
 
 private:
@@ -97,9 +97,9 @@ private:
     StartEvents* events_ = nullptr;
     transport::AgentCopies copies_;
     std::list<Step> steps_;
-    std::string cancelled_;  ///< the step that Slurm has cancelled, see cancelled_step()
-    Timer relay_ready_;      ///< cancelled when a relay has joined, or none will
-    Timer step_ended_;       ///< cancelled when an srun has ended
+    std::string why_gone_;  ///< see why_step_ended()
+    Timer relay_ready_;     ///< cancelled when a relay has joined, or none will
+    Timer step_ended_;      ///< cancelled when an srun has ended
     TaskGroup tasks_;
 };
 

@@ -194,18 +194,27 @@ TEST_CASE("ranks share out what an interactive job's one task has been given", "
 
 TEST_CASE("a step that is cancelled is called so", "[cluster][slurm]") {
     const Fixture f;
-    for (const char* const how : {"", "-s KILL"}) {
-        INFO(how);
+    const auto run_and = [&f](const std::string& deed) {
         const Finished done = f.cluster.run(
             "head", {"salloc", "-Q", "-N2", "-n2", "--nodelist=s1,s2", "sh", "-c",
                      fmt::format("rm -f ready; {} --tag none sh -c 'touch ready; exec sleep 60' & "
-                                 "until [ -e ready ]; do sleep 0.1; done; "
-                                 "scancel {} $SLURM_JOB_ID.0; wait $!",
-                                 Cluster::program(), how)});
+                                 "until [ -e ready ]; do sleep 0.1; done; {}; wait $!",
+                                 Cluster::program(), deed)});
         INFO(done.err);
         CHECK((done.exit_code == 204 || done.exit_code == 137));
-        CHECK(count_of(done.err, ": Slurm has cancelled step ") == 1);
-        CHECK(count_of(done.err, ", in which the agents ran\n") == 1);
+        return done.err;
+    };
+    const std::string cancelled = run_and("scancel $SLURM_JOB_ID.0");
+    INFO(cancelled);
+    CHECK(count_of(cancelled, ": Slurm has cancelled step ") == 1);
+    // Slurm kills the processes of a task one after the other: the agent's guard may be the last, and have time to end.
+    for (const char* const deed :
+         {"scancel -s KILL $SLURM_JOB_ID.0", "ssh s2 pkill -KILL -x dtrun-agent"}) {
+        INFO(deed);
+        const std::string killed = run_and(deed);
+        INFO(killed);
+        CHECK(count_of(killed, ": an agent in Slurm's step ") == 1);
+        CHECK(count_of(killed, " was killed, as by scancel -s KILL\n") == 1);
     }
     INFO(f.cluster.leftovers());
     CHECK(f.cluster.wait_all_gone());

@@ -98,19 +98,24 @@ TEST_CASE("numbers for each node have Slurm's short form", "[slurm]") {
     CHECK(tasks_per_node(std::vector<int>{4, 4, 3, 1, 1, 1, 4}) == "4(x2),3,1(x3),4");
 }
 
-TEST_CASE("srun's words tell that Slurm has cancelled the step, and why", "[slurm]") {
-    CHECK(cancelled_step("srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-                         "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT "
-                         "2026-11-27T00:55:27 ***\n") == "27.0");
-    CHECK(cancelled_step("slurmstepd: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 "
+TEST_CASE("srun's words tell who has ended its step, and why", "[slurm]") {
+    CHECK(why_step_ended(
+              "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+              "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 ***\n") ==
+          "Slurm has cancelled step 27.0");
+    CHECK(why_step_ended("slurmstepd: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 "
                          "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***") ==
-          "7.1 due to node failure");
-    CHECK(cancelled_step("*** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT "
-                         "***") == "7.1 due to time limit");
-    CHECK(cancelled_step("srun: error: s1: task 0: Killed\nsrun: Force Terminated StepId=28.0\n") ==
-          "28.0");
-    CHECK(cancelled_step("srun: Force Terminated job step 5.0") == "5.0");
-    CHECK(cancelled_step("srun: error: s1: task 0: Killed\n*** STEP of a program's ***") == "");
+          "Slurm has cancelled step 7.1 due to node failure");
+    CHECK(why_step_ended("*** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT "
+                         "***") == "Slurm has cancelled step 7.1 due to time limit");
+    CHECK(why_step_ended("*** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 DUE to SIGNAL "
+                         "Killed ***") == "Slurm has cancelled step 7.1 due to signal killed");
+    CHECK(why_step_ended("srun: error: s1: task 0: Killed\n"
+                         "srun: Force Terminated StepId=28.0\n") ==
+          "an agent in Slurm's step 28.0 was killed, as by scancel -s KILL");
+    CHECK(why_step_ended("srun: Force Terminated job step 5.0") ==
+          "an agent in Slurm's step 5.0 was killed, as by scancel -s KILL");
+    CHECK(why_step_ended("srun: error: s1: task 0: Killed\n*** STEP of a program's ***") == "");
 }
 
 TEST_CASE("a line of a node has its name before it", "[slurm]") {

@@ -70,7 +70,9 @@ void start_sweeper() {
         if (pid == agent || pid < 0) {
             ranks::end_descendants(kKillLimit);
             ranks::agent_directories().clean();
-            ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+            if (WIFEXITED(status)) ::_exit(WEXITSTATUS(status));
+            if (WTERMSIG(status) == SIGKILL) ::kill(::getpid(), SIGKILL);
+            ::_exit(128 + WTERMSIG(status));
         }
     }
 }
