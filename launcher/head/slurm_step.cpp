@@ -123,31 +123,40 @@ std::string node_agent_command(const transport::AgentFile& agent, const std::str
                        transport::one_line(kNodeScript));
 }
 
-// "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT ***", or, after
-// `scancel -s KILL`, "srun: Force Terminated StepId=27.0", of older versions "… job step 27.0".
-std::string why_step_ended(std::string_view said) {
+// "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT ***"; "srun: Job step
+// aborted: Waiting up to 7 seconds for job step to finish."; "srun: Force Terminated StepId=27.0", of older versions "… job
+// step 27.0", if all that srun knows is that a task has died of SIGKILL.
+StepEnding step_ending(std::string_view said) {
     constexpr std::string_view kForced = "Force Terminated ";
+    constexpr std::string_view kAborted = "Job step aborted";
     constexpr std::string_view kStep = "*** STEP ";
     constexpr std::string_view kCancelled = " CANCELLED AT ";
     constexpr std::string_view kCause = " DUE ";  // "TO …", or "to …"
+    using How = StepEnding::How;
+    StepEnding ending;
+    const auto found = [&ending](How how, std::string text) {
+        if (how > ending.how) ending = {how, std::move(text)};
+    };
     for (const std::string_view line : split(said, '\n')) {
         if (line.find(kForced) != std::string_view::npos)
-            return fmt::format("an agent in Slurm's step {} was killed, as by scancel -s KILL",
-                               trim(line.substr(line.find_last_of(" =") + 1)));
+            found(How::killed, fmt::format("an agent in Slurm's step {} was killed",
+                                           trim(line.substr(line.find_last_of(" =") + 1))));
+        if (line.find(kAborted) != std::string_view::npos)
+            found(How::aborted, "Slurm has aborted the step in which the agents ran");
         const auto at = line.find(kStep);
         if (at == std::string_view::npos || line.find(kCancelled) == std::string_view::npos)
             continue;
         const std::string_view id = line.substr(at + kStep.size());
         std::string text = fmt::format("Slurm has cancelled step {}", id.substr(0, id.find(' ')));
-        const auto cause = line.find(kCause);
-        if (cause == std::string_view::npos) return text;
-        text += " due ";
-        const std::string_view why = line.substr(cause + kCause.size());
-        for (const char c : trim(why.substr(0, why.find_first_of(",*"))))
-            text += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-        return text;
+        if (const auto cause = line.find(kCause); cause != std::string_view::npos) {
+            text += " due ";
+            const std::string_view why = line.substr(cause + kCause.size());
+            for (const char c : trim(why.substr(0, why.find_first_of(",*"))))
+                text += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+        }
+        found(How::cancelled, std::move(text) + ", in which the agents ran");
     }
-    return {};
+    return ending;
 }
 
 std::optional<NodeLine> parse_node_line(std::string_view line) {

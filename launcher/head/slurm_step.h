@@ -48,9 +48,16 @@ struct NodeLine {
 };
 std::optional<NodeLine> parse_node_line(std::string_view line);
 
-/// Reads from what srun has printed who has ended its step: Slurm tells why it cancels one, and of a signal that it sends to
-/// all tasks srun sees only that a task has died of it.
-/// \return "Slurm has cancelled step 27.0 due to time limit", "an agent in Slurm's step 28.0 was killed, …"; empty: nobody
-std::string why_step_ended(std::string_view said);
+/// Who has ended a step, as far as srun has told.
+struct StepEnding {
+    /// What is known, the vaguest first: a task was killed, srun has given up the step, Slurm tells why.
+    enum class How : std::uint8_t { unknown, killed, aborted, cancelled };
+    How how = How::unknown;
+    std::string text{};  ///< "Slurm has cancelled step 27.0 due to time limit"; empty: unknown
+};
+
+/// Reads who has ended a step from what srun has printed. Which of its lines come depends on who of the step is first to
+/// end.
+StepEnding step_ending(std::string_view said);
 
 }  // namespace dtrun::head

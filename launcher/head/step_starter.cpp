@@ -313,7 +313,8 @@ void StepStarter::hear(Step& step, const std::string& text) {
     const std::string rest = without_binding(text);
     for (const std::string_view line : split(rest, '\n'))
         if (!line.empty()) log::warn("{}", line);
-    if (!step.signalled && why_gone_.empty()) why_gone_ = why_step_ended(rest);
+    if (step.signalled) return;
+    if (StepEnding now = step_ending(rest); now.how > ending_.how) ending_ = std::move(now);
 }
 
 /// What srun says while the job runs.

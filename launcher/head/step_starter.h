@@ -5,6 +5,7 @@
 #include "base/numbered.h"
 #include "launcher/head/agent_config_builder.h"
 #include "launcher/head/host_starter.h"
+#include "launcher/head/slurm_step.h"
 #include "launcher/transport/agent_file.h"
 #include "launcher/transport/agent_starter.h"
 #include "launcher/transport/process_channel.h"
@@ -43,7 +44,7 @@ public:
     bool is_busy() const override { return false; }
     void beat(Clock::duration late) override;
     asio::awaitable<void> end(bool hurry) override;
-    std::string why_gone() const override { return why_gone_; }
+    std::string why_gone() const override { return ending_.text; }
     asio::awaitable<void> join() override;
 
 private:
@@ -97,9 +98,9 @@ private:
     StartEvents* events_ = nullptr;
     transport::AgentCopies copies_;
     std::list<Step> steps_;
-    std::string why_gone_;  ///< see why_step_ended()
-    Timer relay_ready_;     ///< cancelled when a relay has joined, or none will
-    Timer step_ended_;      ///< cancelled when an srun has ended
+    StepEnding ending_;  ///< of the step that has ended from outside
+    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
+    Timer step_ended_;   ///< cancelled when an srun has ended
     TaskGroup tasks_;
 };
 

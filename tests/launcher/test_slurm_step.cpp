@@ -99,23 +99,28 @@ TEST_CASE("numbers for each node have Slurm's short form", "[slurm]") {
 }
 
 TEST_CASE("srun's words tell who has ended its step, and why", "[slurm]") {
-    CHECK(why_step_ended(
-              "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-              "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 ***\n") ==
-          "Slurm has cancelled step 27.0");
-    CHECK(why_step_ended("slurmstepd: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 "
-                         "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***") ==
-          "Slurm has cancelled step 7.1 due to node failure");
-    CHECK(why_step_ended("*** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT "
-                         "***") == "Slurm has cancelled step 7.1 due to time limit");
-    CHECK(why_step_ended("*** STEP 7.1 ON n1 CANCELLED AT 2026-11-27T00:55:27 DUE to SIGNAL "
-                         "Killed ***") == "Slurm has cancelled step 7.1 due to signal killed");
-    CHECK(why_step_ended("srun: error: s1: task 0: Killed\n"
-                         "srun: Force Terminated StepId=28.0\n") ==
-          "an agent in Slurm's step 28.0 was killed, as by scancel -s KILL");
-    CHECK(why_step_ended("srun: Force Terminated job step 5.0") ==
-          "an agent in Slurm's step 5.0 was killed, as by scancel -s KILL");
-    CHECK(why_step_ended("srun: error: s1: task 0: Killed\n*** STEP of a program's ***") == "");
+    const std::string aborted =
+        "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n";
+    const std::string cancelled =
+        "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27";
+    const std::string killed = "srun: error: s1: task 0: Killed\n";
+    const std::string forced = "srun: Force Terminated StepId=28.0\n";
+    const auto text = [](const std::string& said) { return step_ending(said).text; };
+    CHECK(text(aborted + cancelled + " ***\n") ==
+          "Slurm has cancelled step 27.0, in which the agents ran");
+    CHECK(text(cancelled + " ***\n" + aborted + forced) ==
+          "Slurm has cancelled step 27.0, in which the agents ran");
+    CHECK(text(cancelled + " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***") ==
+          "Slurm has cancelled step 27.0 due to node failure, in which the agents ran");
+    CHECK(text(cancelled + " DUE TO TIME LIMIT ***") ==
+          "Slurm has cancelled step 27.0 due to time limit, in which the agents ran");
+    CHECK(text(cancelled + " DUE to SIGNAL Killed ***") ==
+          "Slurm has cancelled step 27.0 due to signal killed, in which the agents ran");
+    CHECK(text(aborted + killed) == "Slurm has aborted the step in which the agents ran");
+    CHECK(text(killed + forced + aborted) == "Slurm has aborted the step in which the agents ran");
+    CHECK(text(killed + forced) == "an agent in Slurm's step 28.0 was killed");
+    CHECK(text("srun: Force Terminated job step 5.0") == "an agent in Slurm's step 5.0 was killed");
+    CHECK(text(killed + "*** STEP of a program's ***") == "");
 }
 
 TEST_CASE("a line of a node has its name before it", "[slurm]") {
