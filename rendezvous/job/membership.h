@@ -43,6 +43,7 @@ public:
     /// end the job. If all of them were in one slot, that slot is at fault, and is left alone for a while; but so
     /// many slots, or more than others are left for, are not at fault, unless a world lasts that long between them. One that
     /// is at fault once more before that is left alone until a world has, so that it is seen whether others work.
+    /// With --refill never all this is said of hosts, which are left alone for a while after each failure.
     static constexpr std::uint32_t kFailuresInARow = 3;
     static constexpr std::chrono::seconds kStable{60};
     /// How long a host that is to go waits for others that are to come in its place.
@@ -376,6 +377,11 @@ private:
     void end_too_few();
     void cool(Host& host, Deadline now);
     void close_slot(Slot& slot, Deadline now);
+    void close_host(const Failure& failure, Deadline now);
+    /// What failures are counted for, and is left alone together: a slot, or a host, with --refill never.
+    std::pair<HostId, SlotIndex> unit_of(HostId host, SlotIndex place) const {
+        return {host, policy_.refill == Refill::never ? SlotIndex{0} : place};
+    }
     std::optional<Deadline> opens_at(HostId host, SlotIndex place) const;
     Deadline cooled(std::uint32_t times, Deadline now);
     bool is_coming() const { return policy_.hosts_enter || sums().coming > 0; }
@@ -403,8 +409,9 @@ private:
     std::optional<Failure> failure_;  ///< the first in this generation
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
     std::uint32_t own_faults_ = 0;    ///< in a row
-    std::map<std::pair<HostId, SlotIndex>, std::uint32_t> slots_at_fault_;  ///< and how often
-    std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< of all of them; else none
+    /// Units, see there, and how often.
+    std::map<std::pair<HostId, SlotIndex>, std::uint32_t> slots_at_fault_;
+    std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< unit of all of them; else none
     /// The next world: processes are prepared for it, or asked to commit.
     std::vector<RankAssignment> target_;
     std::size_t fresh_in_target_ = 0;       ///< processes that are to be started for it

@@ -179,7 +179,7 @@ void Membership::close_slot(Slot& slot, Deadline now) {
 std::optional<Deadline> Membership::opens_at(HostId host, SlotIndex place) const {
     const std::optional<Deadline>& until = slot_at(host, place).closed_until;
     if (!until || waiting_since_) return until;
-    const auto fault = slots_at_fault_.find({host, place});
+    const auto fault = slots_at_fault_.find(unit_of(host, place));
     if (fault == slots_at_fault_.end() || fault->second < 2) return until;
     return std::max(*until, began_ + kStable);
 }

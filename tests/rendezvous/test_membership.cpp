@@ -216,6 +216,51 @@ TEST_CASE("a slot that fails again and again comes back when the others have sho
     }
 }
 
+TEST_CASE(
+    "with --refill never a program that always fails on one host ends the job where others do not "
+    "do",
+    "[elastic]") {
+    JobPolicy never = limits(2, 4);
+    never.refill = Refill::never;
+    never.cooldown_min = 2s;
+    never.cooldown_max = 3s;
+    const auto play = [](Membership& job, std::span<const HostId> hosts) {
+        std::uint32_t failures = 0;
+        Deadline began = kStart, now = kStart;
+        while (job.phase() != Phase::ended && failures < 30) {
+            const std::uint64_t generation = job.generation();
+            now = job.next_deadline();
+            const bool has_bad = job.phase() == Phase::running && job.has_ranks(h0);
+            if (has_bad && began + 1s <= now) {
+                now = began + 1s;
+                const SlotIndex place{failures++ % 2};
+                job.rank_ended(h0, place, {false, true, "it failed"}, now);
+            } else {
+                job.tick(now);
+            }
+            for (const HostId host : hosts) pause_all(job, now, {host});
+            if (job.generation() != generation) began = now;
+        }
+        return failures;
+    };
+    SECTION("because there are none") {
+        Membership job = begun(never, 1);
+        CHECK(play(job, std::array{h0}) == Membership::kFailuresInARow);
+        CHECK(job.take_orders().ended->cause == Cause::rank_failed);
+    }
+    SECTION("because they are too few") {
+        never.ranks_min = never.ranks_start = 3;
+        Membership job = begun(never, 2);
+        CHECK(play(job, std::array{h0, h1}) == Membership::kFailuresInARow);
+        CHECK(job.take_orders().ended->cause == Cause::rank_failed);
+    }
+    SECTION("and goes on where they do, with a minute for them") {
+        Membership job = begun(never, 2);
+        CHECK(play(job, std::array{h0, h1}) == 30);
+        CHECK(job.phase() != Phase::ended);
+    }
+}
+
 TEST_CASE("ranks that fail because their host is lost are not to blame", "[elastic]") {
     Membership job = begun(limits(2, 6), 3);
     for (int i = 0; i < 5; ++i) {

@@ -306,6 +306,10 @@ HeadJob draw_broken(std::mt19937& random) {
         does.until = breaks + job.span(milliseconds(0), seconds(5));
     for (int left = job.draw(3); left > 0; --left)
         job.lose(job.span(seconds(2), breaks), job.host());
+    if (job.chance(30)) job.elastic.refill = job.chance(70) ? Refill::never : Refill::wait;
+    if (job.chance(30))  // the same rank fails each time before the others do
+        for (auto& [rank, does] : job.script.ranks)
+            if (rank != 0) does.life += seconds(8);
     return job.done("broken", [=](const Ending& ending) {
         require(ending.code == 9,
                 fmt::format("its ranks fail with 9, and it ends with {}", ending.code));

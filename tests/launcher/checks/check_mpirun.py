@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../support"
 from skip import skip  # noqa: E402
 
 DTRUN = sys.argv[1]
-# Exit statuses of Hydra's mpiexec, also without dtrun, when the proxy to which it writes that a rank has
-# failed has ended before: 80 of 24,000 jobs on a busy machine.
+# Exit statuses of Hydra's mpiexec, also without dtrun, when the proxy to which it writes has ended before: 15 of 150 jobs
+# of a program that ends at once, on a busy machine. Their output is lost.
 HYDRA_TOO_LATE = (-signal.SIGPIPE, 255)
 STAND_IN = """#!/bin/sh
 if [ "$*" = --version ]; then echo 'mpirun (Open MPI) 4.1.4'; exit; fi
@@ -67,7 +67,11 @@ def stand_in():
 
 def real(name):
     def with_it(*words, **more):
-        return run(*words, DTRUN_MPIRUN=name, **more)
+        for _ in range(20):
+            done = run(*words, DTRUN_MPIRUN=name, **more)
+            if name != "mpirun.mpich" or done[0] not in HYDRA_TOO_LATE:
+                break
+        return done
 
     script = 'text=; for word; do text="$text<$word>"; done; printf "%s %s\\n" "$text" "$A"'
     found = with_it("-np", "2", "--tag", "none", "A=x;y z,", "sh", "-c", script, "sh", "a b", ":", "", "q'\"$x")
@@ -80,7 +84,7 @@ def real(name):
     found = with_it("-np", "2", "--stdin", "none", "cat", stdin=b"in\n")
     assert found[:2] == (0, ""), (name, found)
     found = with_it("-np", "2", "sh", "-c", "exit 7")
-    assert found[0] == 7 or name == "mpirun.mpich" and found[0] in HYDRA_TOO_LATE, (name, found)
+    assert found[0] == 7, (name, found)
     interrupted(name)
 
 
