@@ -346,7 +346,7 @@ void leave_out_unset(std::vector<std::string>& exported, plan::EnvironmentView e
         const bool is_unset =
             word.find('=') == std::string::npos && !plan::find_variable(environment, word);
         if (!is_unset) return false;
-        std::string note = fmt::format("-x {}: it is not set here, so it is not passed on", word);
+        std::string note = fmt::format("{} is not set here, so it is not passed on", word);
         if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
         return true;
     });
@@ -398,6 +398,25 @@ Result<void> check_shell_line(const plan::Options& options, plan::EnvironmentVie
                     shell_quote(word));
     return fail(Errc::invalid_input, "{} is a line for a shell, not a program: write sh -c {}",
                 shell_quote(word), shell_quote(word));
+}
+
+/// What a program gets that nobody means, who has copied a command or a script.
+void note_arguments(Words program, std::vector<std::string>& notes) {
+    for (const std::string& word : program) {
+        const string_view name = string_view(word).substr(0, word.find('='));
+        if (behind_long_dash(word))
+            notes.push_back(
+                fmt::format("'{}', which the program gets, begins with a long dash of "
+                            "a web page or a word processor",
+                            word));
+        else if (word.ends_with('\r') && &word != &program.front())
+            notes.push_back(
+                fmt::format("'{}', which the program gets, ends with a carriage return: {}",
+                            trim(word), kWindowsScript));
+        else if (is_option(word) && find_look_alike(name))
+            notes.push_back(
+                fmt::format("'{}', which the program gets: {}", word, look_alike_hint(name)));
+    }
 }
 
 }  // namespace
@@ -457,21 +476,9 @@ Result<RunCommand> finish_run(ParsedRun parsed, plan::EnvironmentView environmen
             return std::unexpected(done.error());
     }
     RunCommand command{.warnings = std::move(parsed.warnings)};
-    for (const std::string& word : parsed.options.program) {
-        const string_view name = string_view(word).substr(0, word.find('='));
-        if (behind_long_dash(word))
-            command.warnings.push_back(
-                fmt::format("'{}', which the program gets, begins with a long dash of a web page "
-                            "or a word processor",
-                            word));
-        else if (word.ends_with('\r') && &word != &parsed.options.program.front())
-            command.warnings.push_back(
-                fmt::format("'{}', which the program gets, ends with a carriage return: {}",
-                            trim(word), kWindowsScript));
-        else if (is_option(word) && find_look_alike(name))
-            command.warnings.push_back(
-                fmt::format("'{}', which the program gets: {}", word, look_alike_hint(name)));
-    }
+    if (parsed.options.parts.empty()) note_arguments(parsed.options.program, command.warnings);
+    for (const plan::ProgramPart& part : parsed.options.parts)
+        note_arguments(part.argv, command.warnings);
     add_tuning_env(parsed, environment, command);
     command.options = std::move(parsed.options);
     return command;

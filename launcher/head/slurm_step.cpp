@@ -124,10 +124,10 @@ std::string node_agent_command(const transport::AgentFile& agent, const std::str
 }
 
 // "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27 DUE TO TIME LIMIT ***"; "srun: Job step
-// aborted: Waiting up to 7 seconds for job step to finish."; "srun: Force Terminated StepId=27.0", of older versions "… job
-// step 27.0", if all that srun knows is that a task has died of SIGKILL.
+// aborted: Waiting up to 7 seconds for job step to finish."; "srun: error: s[1-2]: tasks 0-1: Killed".
 StepEnding step_ending(std::string_view said) {
-    constexpr std::string_view kForced = "Force Terminated ";
+    constexpr std::string_view kError = "srun: error: ";
+    constexpr std::string_view kKilled = ": Killed";
     constexpr std::string_view kAborted = "Job step aborted";
     constexpr std::string_view kStep = "*** STEP ";
     constexpr std::string_view kCancelled = " CANCELLED AT ";
@@ -138,9 +138,8 @@ StepEnding step_ending(std::string_view said) {
         if (how > ending.how) ending = {how, std::move(text)};
     };
     for (const std::string_view line : split(said, '\n')) {
-        if (line.find(kForced) != std::string_view::npos)
-            found(How::killed, fmt::format("an agent in Slurm's step {} was killed",
-                                           trim(line.substr(line.find_last_of(" =") + 1))));
+        if (line.starts_with(kError) && trim(line).ends_with(kKilled))
+            found(How::killed, fmt::format("srun says {}", trim(line.substr(kError.size()))));
         if (line.find(kAborted) != std::string_view::npos)
             found(How::aborted, "Slurm has aborted the step in which the agents ran");
         const auto at = line.find(kStep);

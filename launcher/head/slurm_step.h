@@ -48,16 +48,15 @@ struct NodeLine {
 };
 std::optional<NodeLine> parse_node_line(std::string_view line);
 
-/// Who has ended a step, as far as srun has told.
+/// Why agents of a step are gone, as far as srun has told.
 struct StepEnding {
-    /// What is known, the vaguest first: a task was killed, srun has given up the step, Slurm tells why.
+    /// What is known, the vaguest first: tasks were killed, srun gives up the step, Slurm tells why.
     enum class How : std::uint8_t { unknown, killed, aborted, cancelled };
     How how = How::unknown;
     std::string text{};  ///< "Slurm has cancelled step 27.0 due to time limit"; empty: unknown
 };
 
-/// Reads who has ended a step from what srun has printed. Which of its lines come depends on who of the step is first to
-/// end.
+/// Reads that from what srun has printed. Which of its lines come depends on who of the step is first to end.
 StepEnding step_ending(std::string_view said);
 
 }  // namespace dtrun::head

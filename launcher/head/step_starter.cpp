@@ -21,6 +21,8 @@ namespace {
 constexpr std::string_view kNoBinding =
     "srun: cluster configuration lacks support for cpu binding\n";
 constexpr std::chrono::seconds kStepEndLimit{2};  // for srun to see that its agents have ended
+/// A job that has gone on for so long without agents does not end because of what has ended these.
+constexpr std::chrono::seconds kOutlived{30};
 
 std::string without_binding(std::string text) {
     for (std::size_t at = 0; (at = text.find(kNoBinding)) != std::string::npos;)
@@ -132,6 +134,7 @@ asio::awaitable<Result<void>> StepStarter::start_step(Step& step, transport::Lin
         step.set(node, NodeState::told);
         events_->host_phase(node.host, joining_phase(spec_.options));
     }
+    step.has_begun = true;
     step.join_deadline = after(joining_limit(spec_.options));
     if (relays_needed(step)) tasks_.spawn(tell_relays(step));
     co_return Result<void>{};
@@ -313,14 +316,18 @@ void StepStarter::hear(Step& step, const std::string& text) {
     const std::string rest = without_binding(text);
     for (const std::string_view line : split(rest, '\n'))
         if (!line.empty()) log::warn("{}", line);
-    if (step.signalled) return;
-    if (StepEnding now = step_ending(rest); now.how > ending_.how) ending_ = std::move(now);
+    if (step.signalled || !step.has_begun) return;
+    StepEnding now = step_ending(rest);
+    if (now.how <= ending_.how) return;
+    ending_ = std::move(now);
+    ending_at_ = Clock::now();
 }
 
-/// What srun says while the job runs.
+/// What srun says while the job runs. An elastic job may go on without a step.
 void StepStarter::beat(Clock::duration) {
     for (Step& step : steps_)
         if (step.process && !is_any_missing(step)) hear(step, step.process->take_error_lines());
+    if (!events_->is_ending() && Clock::now() - ending_at_ > kOutlived) ending_ = {};
 }
 
 asio::awaitable<void> StepStarter::wait_for_steps(std::chrono::milliseconds span) {

@@ -61,6 +61,7 @@ private:
         std::map<std::string, Node, std::less<>> nodes;  ///< by name
         Deadline join_deadline{};     ///< for nodes that have their configuration
         bool relays_unknown = false;  ///< nodes behind relays have not been told these
+        bool has_begun = false;       ///< its agents have their configurations
         bool ended = false;           ///< srun has, or could not be started
         bool signalled = false;       ///< by us
 
@@ -98,9 +99,10 @@ private:
     StartEvents* events_ = nullptr;
     transport::AgentCopies copies_;
     std::list<Step> steps_;
-    StepEnding ending_;  ///< of the step that has ended from outside
-    Timer relay_ready_;  ///< cancelled when a relay has joined, or none will
-    Timer step_ended_;   ///< cancelled when an srun has ended
+    StepEnding ending_;     ///< of a step that was ended from outside
+    Deadline ending_at_{};  ///< when that was heard
+    Timer relay_ready_;     ///< cancelled when a relay has joined, or none will
+    Timer step_ended_;      ///< cancelled when an srun has ended
     TaskGroup tasks_;
 };
 

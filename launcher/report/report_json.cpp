@@ -69,7 +69,8 @@ json::object outcome_json(const JobOutcome& outcome, const plan::JobSpec& spec,
     if (outcome.cause == JobOutcome::Cause::interrupted)
         object["ended_by"] = signal_word(outcome.signal);
     if (!outcome.ended_text.empty()) object["why"] = printable(outcome.ended_text);
-    if (!outcome.gone_text.empty()) object["ended_from_outside"] = printable(outcome.gone_text);
+    if (!outcome.gone_text.empty() && outcome.cause != JobOutcome::Cause::success)
+        object["ended_from_outside"] = printable(outcome.gone_text);
     object["failed_hosts"] = failed_hosts(outcome, spec);
     json::array failures, well;
     if (outcome.first)

@@ -151,6 +151,7 @@ void Membership::restart(const std::string& why, Deadline now) {
 
 void Membership::pause(std::string why, Deadline now) {
     phase_ = Phase::pausing;
+    if (!ended_) ended_ = now;
     forget_plans();
     for (const HostId host : hosts_.hosts())
         hosts_[host].is_ending_ranks = hosts_[host].state == State::ready;
@@ -216,6 +217,7 @@ void Membership::notify() {
 
 /// Every process that lives is to ask for its place in the next world.
 void Membership::collect(Deadline now) {
+    if (!ended_) ended_ = now;
     abandon_prepared();
     if (!connections_reset_) {  // some may have left already, after a notice
         connections_reset_ = true;
@@ -387,8 +389,9 @@ void Membership::begin(std::vector<RankAssignment> world, Deadline now) {
     if (generation_ > 0) ++resets_;
     ++generation_;
     phase_ = Phase::running;
-    if (now - began_ >= kStable) slots_at_fault_.clear();
+    if (ended_.value_or(now) - began_ >= kStable) forgive();
     began_ = now;
+    ended_.reset();
     one_is_done_ = one_is_lost_ = asked_ = warned_ = false;
     waiting_since_.reset();
     forget_plans();

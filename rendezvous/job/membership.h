@@ -290,6 +290,7 @@ private:
         std::uint64_t order = 0;               ///< among those without one
         bool is_ending_ranks = false;          ///< it was told to, and has not answered
         std::uint32_t failures = 0;            ///< in a row
+        std::uint32_t rank_failures = 0;       ///< of its ranks, in a row, with --refill never
         std::optional<Deadline> cool_until{};  ///< while it is left alone
         Sums sums() const;
 
@@ -377,9 +378,11 @@ private:
     void end_too_few();
     void cool(Host& host, Deadline now);
     void close_slot(Slot& slot, Deadline now);
-    void close_host(const Failure& failure, Deadline now);
-    /// What failures are counted for, and is left alone together: a slot, or a host, with --refill never.
-    std::pair<HostId, SlotIndex> unit_of(HostId host, SlotIndex place) const {
+    bool leave_alone(const Failure& failure, Deadline now);
+    void forgive();
+    /// What failures of ranks are counted for: a slot, or a host, as its first slot, with --refill never.
+    using Unit = std::pair<HostId, SlotIndex>;
+    Unit unit_of(HostId host, SlotIndex place) const {
         return {host, policy_.refill == Refill::never ? SlotIndex{0} : place};
     }
     std::optional<Deadline> opens_at(HostId host, SlotIndex place) const;
@@ -405,13 +408,13 @@ private:
     bool one_is_lost_ = false;   ///< one has not
     bool asked_ = false;         ///< who asks for a place may do so because of us
     bool warned_ = false;        ///< who ends may do so to start again
-    Deadline began_{};
+    Deadline began_{};           ///< the world
+    std::optional<Deadline> ended_;   ///< it is over: its ranks are ended, or ask for their places
     std::optional<Failure> failure_;  ///< the first in this generation
     bool host_was_lost_ = false;      ///< in this generation: ranks may have failed because of it
     std::uint32_t own_faults_ = 0;    ///< in a row
-    /// Units, see there, and how often.
-    std::map<std::pair<HostId, SlotIndex>, std::uint32_t> slots_at_fault_;
-    std::optional<std::pair<HostId, SlotIndex>> same_slot_;  ///< unit of all of them; else none
+    std::map<Unit, std::uint32_t> at_fault_;  ///< and how often
+    std::optional<Unit> same_unit_;           ///< of all of them; else none
     /// The next world: processes are prepared for it, or asked to commit.
     std::vector<RankAssignment> target_;
     std::size_t fresh_in_target_ = 0;       ///< processes that are to be started for it

@@ -109,35 +109,49 @@ void Membership::blame(const Failure& failure, Deadline now) {
     if (policy_.rank_failures_max && ++rank_failures_ > *policy_.rank_failures_max)
         return end(End::Cause::too_many_failures, failure.why, failure.host);
     if (!policy_.elastic) return;
-    const auto where = unit_of(failure.host, failure.place);
-    if (own_faults_ == 0) same_slot_ = where;
-    if (same_slot_ != where) same_slot_.reset();
+    const Unit where = unit_of(failure.host, failure.place);
+    if (own_faults_ == 0) same_unit_ = where;
+    if (same_unit_ != where) same_unit_.reset();
     own_faults_ = failure.own_fault ? own_faults_ + 1 : 0;
-    if (!failure.own_fault) slots_at_fault_.clear();
-    if (own_faults_ >= kFailuresInARow && !same_slot_)
+    if (!failure.own_fault) at_fault_.clear();
+    if (own_faults_ >= kFailuresInARow && !same_unit_)
         return end(End::Cause::rank_failed, failure.why, failure.host);
-    Slot& slot = slot_at(where.first, where.second);
-    if (failure.has_worked) slot.failures = slot.closings = 0;
-    const bool is_again = ++slot.failures >= kFailuresInARow;
-    if (policy_.refill == Refill::never)
-        close_host(failure, now);
-    else if (is_again)
-        close_slot(slot, now);
-    if (!is_again) return;
-    slot.failures = own_faults_ = 0;
-    if (!failure.own_fault) return;
-    ++slots_at_fault_[where];
-    const bool too_many = slots_at_fault_.size() >= kFailuresInARow;
+    if (!leave_alone(failure, now) || own_faults_ < kFailuresInARow) return;
+    own_faults_ = 0;
+    ++at_fault_[where];
+    const bool too_many = at_fault_.size() >= kFailuresInARow;
     if (too_many || !has_others() || plan(With::newcomers).size() < policy_.ranks_min)
         end(End::Cause::rank_failed, failure.why, failure.host);
 }
 
-/// Leaves the host of a failed rank alone, with --refill never.
-void Membership::close_host(const Failure& failure, Deadline now) {
+/// Leaves the slot alone for a while if it has failed so often in a row, or its host at once, with --refill never.
+/// \return whether that was the last of so many failures
+bool Membership::leave_alone(const Failure& failure, Deadline now) {
     Host& host = hosts_[failure.host];
-    if (failure.has_worked) host.failures = 0;
-    const Deadline until = cooled(host.failures++, now);
-    for (Slot& slot : host.slots) slot.closed_until = until;
+    Slot& slot = slot_at(failure.host, failure.place);
+    const bool is_host = policy_.refill == Refill::never;
+    if (failure.has_worked && is_host) host.failures = host.rank_failures = 0;
+    if (failure.has_worked) slot.failures = slot.closings = 0;
+    std::uint32_t& failures = is_host ? host.rank_failures : slot.failures;
+    const bool is_last = ++failures >= kFailuresInARow;
+    if (is_last) failures = 0;
+    if (is_host) {
+        const Deadline until = cooled(host.failures++, now);
+        for (Slot& each : host.slots) each.closed_until = until;
+    } else if (is_last) {
+        close_slot(slot, now);
+    }
+    return is_last;
+}
+
+/// A world has lasted: what failed before it says nothing of the program.
+void Membership::forgive() {
+    own_faults_ = 0;
+    at_fault_.clear();
+    for (const HostId id : hosts_.hosts()) {
+        hosts_[id].rank_failures = 0;
+        for (Slot& slot : hosts_[id].slots) slot.failures = 0;
+    }
 }
 
 /// Whether there are slots for a world without those at fault, which cool down and come back.
@@ -146,7 +160,7 @@ bool Membership::has_others() const {
     for (const HostId id : hosts_.hosts())
         for (std::uint32_t i = 0; i < hosts_[id].slots.size(); ++i)
             others += hosts_[id].state == State::ready && hosts_[id].slots[i].is_open() &&
-                      !slots_at_fault_.contains(unit_of(id, SlotIndex{i}));
+                      !at_fault_.contains(unit_of(id, SlotIndex{i}));
     return others >= policy_.ranks_min;
 }
 

@@ -14,6 +14,7 @@ void Membership::host_listed(HostId id, std::uint32_t slots, Deadline now, std::
         const std::size_t had = host.slots.size();
         host = {};
         host.slots.resize(had);
+        std::erase_if(at_fault_, [id](const auto& unit) { return unit.first.first == id; });
     }
     host.order = order;
     if (host.slots.size() < slots) host.slots.resize(slots);
@@ -179,8 +180,8 @@ void Membership::close_slot(Slot& slot, Deadline now) {
 std::optional<Deadline> Membership::opens_at(HostId host, SlotIndex place) const {
     const std::optional<Deadline>& until = slot_at(host, place).closed_until;
     if (!until || waiting_since_) return until;
-    const auto fault = slots_at_fault_.find(unit_of(host, place));
-    if (fault == slots_at_fault_.end() || fault->second < 2) return until;
+    const auto fault = at_fault_.find(unit_of(host, place));
+    if (fault == at_fault_.end() || fault->second < 2) return until;
     return std::max(*until, began_ + kStable);
 }
 

@@ -431,7 +431,7 @@ TEST_CASE("mpirun goes on without a variable that is not set here", "[launcher][
     REQUIRE(options.parts.size() == 2);
     CHECK(options.parts[1].export_vars.empty());
     CHECK(options.notes ==
-          std::vector<std::string>{"-x NONE: it is not set here, so it is not passed on"});
+          std::vector<std::string>{"NONE is not set here, so it is not passed on"});
     CHECK(options_of("run -x NONE p").export_vars == std::vector<std::string>{"NONE"});
 }
 

@@ -103,12 +103,11 @@ TEST_CASE("srun's words tell who has ended its step, and why", "[slurm]") {
         "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n";
     const std::string cancelled =
         "slurmstepd-s1: error: *** STEP 27.0 ON s1 CANCELLED AT 2026-11-27T00:55:27";
-    const std::string killed = "srun: error: s1: task 0: Killed\n";
-    const std::string forced = "srun: Force Terminated StepId=28.0\n";
+    const std::string killed = "srun: error: s[1-2]: tasks 0-1: Killed\n";
     const auto text = [](const std::string& said) { return step_ending(said).text; };
     CHECK(text(aborted + cancelled + " ***\n") ==
           "Slurm has cancelled step 27.0, in which the agents ran");
-    CHECK(text(cancelled + " ***\n" + aborted + forced) ==
+    CHECK(text(killed + cancelled + " ***\n" + aborted) ==
           "Slurm has cancelled step 27.0, in which the agents ran");
     CHECK(text(cancelled + " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***") ==
           "Slurm has cancelled step 27.0 due to node failure, in which the agents ran");
@@ -117,10 +116,9 @@ TEST_CASE("srun's words tell who has ended its step, and why", "[slurm]") {
     CHECK(text(cancelled + " DUE to SIGNAL Killed ***") ==
           "Slurm has cancelled step 27.0 due to signal killed, in which the agents ran");
     CHECK(text(aborted + killed) == "Slurm has aborted the step in which the agents ran");
-    CHECK(text(killed + forced + aborted) == "Slurm has aborted the step in which the agents ran");
-    CHECK(text(killed + forced) == "an agent in Slurm's step 28.0 was killed");
-    CHECK(text("srun: Force Terminated job step 5.0") == "an agent in Slurm's step 5.0 was killed");
-    CHECK(text(killed + "*** STEP of a program's ***") == "");
+    CHECK(text(killed) == "srun says s[1-2]: tasks 0-1: Killed");
+    CHECK(text("srun: error: s1: task 0: Exited with exit code 137\n") == "");
+    CHECK(text("*** STEP of a program's ***\nmine: Killed\n") == "");
 }
 
 TEST_CASE("a line of a node has its name before it", "[slurm]") {

@@ -133,6 +133,13 @@ TEST_CASE("a program that fails by itself three times in a row ends the job", "[
             }
         }
     }
+    SECTION("but not if a world has lasted for a minute between, whatever has ended it") {
+        for (int i = 0; i < 2; ++i) fail(i == 0 ? h0 : h1, true, kStart);
+        job.restart("hosts have changed", kStart + 2h);
+        pause_all(job, kStart + 2h, {h0, h1});
+        CHECK(hosts_of(job.take_orders()) == "0011");
+        CHECK(hosts_of(fail(h0, true, kStart + 2h + 1s)) == "0011");
+    }
     SECTION("but not if somebody kills it each time, or it runs for a minute between") {
         for (int i = 0; i < 2; ++i) {
             CHECK(hosts_of(fail(h0, false, kStart)) == "0011");

@@ -53,7 +53,7 @@ void start_sweeper() {
     ::_exit(0);
 }
 
-[[noreturn]] void be_guard(pid_t agent) {
+[[noreturn]] void be_guard(pid_t agent, bool of_scheduler) {
     agent_pid = agent;
     ::prctl(PR_SET_NAME, "dtrun-guard");
     close_standard_streams();
@@ -71,7 +71,7 @@ void start_sweeper() {
             ranks::end_descendants(kKillLimit);
             ranks::agent_directories().clean();
             if (WIFEXITED(status)) ::_exit(WEXITSTATUS(status));
-            if (WTERMSIG(status) == SIGKILL) ::kill(::getpid(), SIGKILL);
+            if (of_scheduler && WTERMSIG(status) == SIGKILL) ::kill(::getpid(), SIGKILL);
             ::_exit(128 + WTERMSIG(status));
         }
     }
@@ -79,7 +79,7 @@ void start_sweeper() {
 
 }  // namespace
 
-void start_guard() {
+void start_guard(bool of_scheduler) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ranks::agent_directories();  // before the fork: it is to be shared
     const pid_t guard = ::getpid();
@@ -88,7 +88,7 @@ void start_guard() {
         std::perror("dtrun-agent: fork");
         std::exit(1);
     }
-    if (agent > 0) be_guard(agent);
+    if (agent > 0) be_guard(agent, of_scheduler);
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);

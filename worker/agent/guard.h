@@ -8,13 +8,14 @@ namespace dtrun::agent {
 
 /// Splits the process in two: returns in the child, which becomes the agent, in a session of its own
 /// and a subreaper. The parent, named "dtrun-guard", stays and waits: when the agent has ended in
-/// whatever way, SIGKILL included, it ends every process that the agent left behind, and ends with the
-/// agent's status, or by SIGKILL, too: Slurm tells of a task that was killed. When the guard itself is
-/// killed, the agent gets SIGTERM and does the same.
+/// whatever way, SIGKILL included, it ends every process that the agent left behind, and exits with
+/// the agent's status. When the guard itself is killed, the agent gets SIGTERM and does the same.
 ///
 /// Signals that ask for something (kGuardSignals) are the agent's: it gets each under another number, so
 /// that it can tell what was sent to the guard alone from what was sent to every process.
-void start_guard();
+///
+/// \param of_scheduler  a scheduler started it, to which the guard shows how the agent was killed: by SIGKILL, too
+void start_guard(bool of_scheduler);
 
 inline constexpr std::array kGuardSignals{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 

@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
     }
     ::signal(SIGPIPE, SIG_IGN);
     dtrun::keep_freed_memory();
-    dtrun::agent::start_guard();
+    dtrun::agent::start_guard(of_scheduler);
     dtrun::log::init("dtrun-agent", dtrun::log::Level::normal);
     std::string lent_agent = lends_agent ? dtrun::agent::take_lent_agent() : "";
     const int status = dtrun::agent::run_agent(of_scheduler ? argv[2] : "", std::move(lent_agent));

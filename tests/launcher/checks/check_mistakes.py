@@ -63,6 +63,7 @@ def check_mistakes(place):
         ([" "], 200, "is a blank: delete those behind the '\\' at the end of a line"),
         (["true\r"], 200, "ends with a carriage return: a script with lines of Windows?"),
         (["echo", "train.py\r"], 0, "'train.py', which the program gets, ends with a carriage return"),
+        (["true", ":", "echo", "b.py\r"], 0, "'b.py', which the program gets, ends with a carriage return"),
         (["source", "venv/bin/activate"], 200, "write bash -c 'source ...; exec PROGRAM'"),
         (["module", "load", "cuda"], 200, "write bash -lc 'module ...; exec PROGRAM'"),
         (["ulimit", "-n", "64"], 200, "write sh -c 'ulimit ...; exec PROGRAM'"),
