@@ -7,8 +7,9 @@
 // how they end, comes on standard output behind "mpi: ", at the end. A rank that ends with an error,
 // or without MPI_Finalize, ends the fences of the others, and all ranks are killed unless --keep. With
 // --first, only those of the first host are started at all. The job is started N times, one after the
-// other. After S seconds (20) what is left is killed. The exit status is that of the first rank that
-// failed, 128 and the signal.
+// other. After S seconds (20) what is left is killed, and where its threads were is told. The exit status is
+// that of the first rank that failed, 128 and the signal.
+#include "base/fd.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -99,6 +100,8 @@ public:
         for (reap(); !running_.empty() || unreported_ > 0; reap())
             co_await children_.async_wait(use_tuple);
     }
+
+    const std::map<pid_t, std::uint32_t>& running() const { return running_; }
 
     void kill_all() {
         for (const auto& [pid, rank] : running_) ::kill(pid, SIGKILL);
@@ -202,6 +205,23 @@ asio::awaitable<void> run(asio::io_context& io, PmixHosts& hosts, Ranks& ranks,
     io.stop();
 }
 
+/// Where each thread of a process is: its state, the function of the kernel and the system call in which it waits.
+void tell_threads(PmixHosts& hosts, const std::string& who, pid_t pid) {
+    std::error_code ignored;
+    const std::string tasks = fmt::format("/proc/{}/task", pid);
+    for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
+        const auto read = [&](const char* file) {
+            const auto text = read_file(task.path() / file);
+            return std::string(trim(text.value_or("")));
+        };
+        const std::string stat = read("stat");
+        const std::size_t state = stat.rfind(')') + 2;
+        hosts.mpi.events.push_back(fmt::format("{}: {}, {} in {}, call {}", who, read("comm"),
+                                               stat.substr(std::min(state, stat.size()), 1),
+                                               read("wchan"), read("syscall")));
+    }
+}
+
 void tell_waits(PmixHosts& hosts) {
     for (std::size_t host = 0; host < hosts.size(); ++host)
         for (const RankWait& wait : hosts.server(host).waits())
@@ -231,6 +251,9 @@ int main(int argc, char** argv) {
         if (error) return;
         late = true;
         tell_waits(hosts);
+        for (const auto& [pid, rank] : ranks.running())
+            tell_threads(hosts, fmt::format("rank {}", rank), pid);
+        for (const pid_t pid : hosts.pids) tell_threads(hosts, fmt::format("server {}", pid), pid);
         ranks.kill_all();
     });
     const std::string job = hex(random_job_id());
