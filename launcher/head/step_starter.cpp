@@ -318,7 +318,7 @@ void StepStarter::hear(Step& step, const std::string& text) {
         if (!line.empty()) log::warn("{}", line);
     if (step.signalled || !step.has_begun) return;
     StepEnding now = step_ending(rest);
-    if (now.how <= ending_.how) return;
+    if (now.text.empty() || now.how < ending_.how) return;
     ending_ = std::move(now);
     ending_at_ = Clock::now();
 }

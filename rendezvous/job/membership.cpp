@@ -237,6 +237,7 @@ void Membership::gather(Deadline now) {
     if (phase_ != Phase::collecting) return;
     if (!any_lives()) return nobody_lives(now);
     if (!all_ask()) return;
+    if (!ended_) ended_ = now;
     if (one_is_done_ && !one_is_lost_ && !asked_)
         return end(End::Cause::finished, "ranks have ended well, and all others have stopped");
     const bool because_of_host = std::exchange(host_was_lost_, false);

@@ -133,7 +133,7 @@ bool Membership::leave_alone(const Failure& failure, Deadline now) {
     if (failure.has_worked && is_host) host.failures = host.rank_failures = 0;
     if (failure.has_worked) slot.failures = slot.closings = 0;
     std::uint32_t& failures = is_host ? host.rank_failures : slot.failures;
-    const bool is_last = ++failures >= kFailuresInARow;
+    const bool is_last = ++failures >= kFailuresInARow || own_faults_ >= kFailuresInARow;
     if (is_last) failures = 0;
     if (is_host) {
         const Deadline until = cooled(host.failures++, now);
@@ -144,13 +144,13 @@ bool Membership::leave_alone(const Failure& failure, Deadline now) {
     return is_last;
 }
 
-/// A world has lasted: what failed before it says nothing of the program.
+/// The world has lasted: what failed before it says nothing of the program, nor of the slots in which it has run.
 void Membership::forgive() {
     own_faults_ = 0;
     at_fault_.clear();
-    for (const HostId id : hosts_.hosts()) {
-        hosts_[id].rank_failures = 0;
-        for (Slot& slot : hosts_[id].slots) slot.failures = 0;
+    for (const RankAssignment& assigned : world_) {
+        hosts_[assigned.host].rank_failures = 0;
+        slot_at(assigned.host, assigned.rank.place).failures = 0;
     }
 }
 

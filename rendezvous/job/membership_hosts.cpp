@@ -15,6 +15,7 @@ void Membership::host_listed(HostId id, std::uint32_t slots, Deadline now, std::
         host = {};
         host.slots.resize(had);
         std::erase_if(at_fault_, [id](const auto& unit) { return unit.first.first == id; });
+        if (same_unit_ && same_unit_->first == id) same_unit_.reset();
     }
     host.order = order;
     if (host.slots.size() < slots) host.slots.resize(slots);

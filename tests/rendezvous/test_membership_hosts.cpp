@@ -262,6 +262,32 @@ TEST_CASE("a process that fails at once has not lived for as long as the others 
     CHECK_FALSE(job.take_orders().prepare);
 }
 
+TEST_CASE(
+    "a slot that fails again and again is left alone, however long the others work without it",
+    "[elastic]") {
+    Membership job = keeping(limits(1, 4), 1);
+    Deadline now = kStart;
+    const auto go_on = [&] {
+        job.process_says(h0, p0, RejoinState::wants_rank, now);
+        job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
+        for (const SlotIndex place : {p0, p1})
+            for (const RejoinState state :
+                 {RejoinState::supports_rejoin, RejoinState::rendezvoused})
+                job.process_says(h0, place, state, now);
+    };
+    for (std::uint32_t i = 1; i <= Membership::kFailuresInARow; ++i) {
+        job.rank_ended(h0, p1, {false, true, "it failed"}, now += 1s);
+        go_on();
+        CHECK(job.world().size() == 1);
+        job.tick(now += Membership::kStable);
+        if (i == Membership::kFailuresInARow) break;
+        job.process_says(h0, p1, RejoinState::held_at_start, now);
+        go_on();
+        CHECK(job.world().size() == 2);
+    }
+    CHECK_FALSE(job.take_orders().prepare);
+}
+
 TEST_CASE("ranks that end because their agent has lost its head are not those that fail",
           "[elastic]") {
     JobPolicy once = limits(1, 4);
