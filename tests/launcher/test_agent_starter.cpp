@@ -24,7 +24,11 @@ const std::string kMachine = "testcpu";
 /// An agent for kMachine, beside this program.
 class TestAgent {
 public:
-    TestAgent() { std::filesystem::copy_file("/bin/true", file()); }
+    TestAgent() {
+        // A run that was killed may have left one.
+        constexpr auto kOver = std::filesystem::copy_options::overwrite_existing;
+        std::filesystem::copy_file("/bin/true", file(), kOver);
+    }
     ~TestAgent() { std::filesystem::remove(file()); }
 
 private:
