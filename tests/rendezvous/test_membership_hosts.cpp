@@ -213,26 +213,27 @@ TEST_CASE(
     }
 }
 
+/// The process of h0's first slot asks for a place and gets it, with those that are held there. All meet.
+void first_goes_on(Membership& job, Deadline now) {
+    job.process_says(h0, p0, RejoinState::wants_rank, now);
+    job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
+    for (const SlotIndex place : {p0, p1})
+        for (const RejoinState state : {RejoinState::supports_rejoin, RejoinState::rendezvoused})
+            job.process_says(h0, place, state, now);
+}
+
 TEST_CASE("a slot whose process has lived for a minute is not closed for what was before",
           "[elastic]") {
     Membership job = keeping(limits(1, 4), 1);
     Deadline now = kStart;
-    const auto go_on = [&] {
-        job.process_says(h0, p0, RejoinState::wants_rank, now);
-        job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
-        for (const SlotIndex place : {p0, p1})
-            for (const RejoinState state :
-                 {RejoinState::supports_rejoin, RejoinState::rendezvoused})
-                job.process_says(h0, place, state, now);
-    };
     for (int i = 0; i < 5; ++i) {
         now += Membership::kStable;
         job.rank_ended(h0, p1, {.why = "killed"}, now);
-        go_on();
+        first_goes_on(job, now);
         CHECK(job.world().size() == 1);
         job.tick(now += 1s);
         job.process_says(h0, p1, RejoinState::held_at_start, now);
-        go_on();
+        first_goes_on(job, now);
         CHECK(job.world().size() == 2);
     }
 }
@@ -241,22 +242,14 @@ TEST_CASE("a process that fails at once has not lived for as long as the others 
           "[elastic]") {
     Membership job = keeping(limits(1, 4), 1);
     Deadline now = kStart;
-    const auto go_on = [&] {
-        wait_at_desk(job, {{h0, p0}});
-        job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
-        for (const SlotIndex place : {p0, p1})
-            for (const RejoinState state :
-                 {RejoinState::supports_rejoin, RejoinState::rendezvoused})
-                job.process_says(h0, place, state, now);
-    };
     for (std::uint32_t i = 1; i <= Membership::kFailuresInARow; ++i) {
         job.rank_ended(h0, p1, {.why = "killed"}, now += 1s);
         now += Membership::kStable;
-        go_on();
+        first_goes_on(job, now);
         job.tick(now += 1s);
         if (i == Membership::kFailuresInARow) break;
         job.process_says(h0, p1, RejoinState::held_at_start, now);
-        go_on();
+        first_goes_on(job, now);
         CHECK(job.world().size() == 2);
     }
     CHECK_FALSE(job.take_orders().prepare);
@@ -267,22 +260,14 @@ TEST_CASE(
     "[elastic]") {
     Membership job = keeping(limits(1, 4), 1);
     Deadline now = kStart;
-    const auto go_on = [&] {
-        job.process_says(h0, p0, RejoinState::wants_rank, now);
-        job.host_ready_to_commit(h0, job.take_orders().query_commit.value(), now);
-        for (const SlotIndex place : {p0, p1})
-            for (const RejoinState state :
-                 {RejoinState::supports_rejoin, RejoinState::rendezvoused})
-                job.process_says(h0, place, state, now);
-    };
     for (std::uint32_t i = 1; i <= Membership::kFailuresInARow; ++i) {
         job.rank_ended(h0, p1, {false, true, "it failed"}, now += 1s);
-        go_on();
+        first_goes_on(job, now);
         CHECK(job.world().size() == 1);
         job.tick(now += Membership::kStable);
         if (i == Membership::kFailuresInARow) break;
         job.process_says(h0, p1, RejoinState::held_at_start, now);
-        go_on();
+        first_goes_on(job, now);
         CHECK(job.world().size() == 2);
     }
     CHECK_FALSE(job.take_orders().prepare);
