@@ -138,6 +138,7 @@ TEST_CASE("ranks see the GPUs that srun would give its tasks", "[cluster][slurm]
         f.run(asked, {""}, "");
         const auto ranks = f.ranks(0);
         const auto tasks = f.tasks(0);
+        REQUIRE_FALSE(ranks.empty());
         REQUIRE(ranks.size() == tasks.size());
         for (const auto& [number, rank] : ranks) {
             INFO("rank " << number);
