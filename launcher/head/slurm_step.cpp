@@ -158,6 +158,17 @@ StepEnding step_ending(std::string_view said) {
     return ending;
 }
 
+void StepEndings::hear(std::string_view said, Deadline now) {
+    StepEnding ending = step_ending(said);
+    if (ending.text.empty() || ending.how < ending_.how) return;
+    ending_ = std::move(ending);
+    heard_ = now;
+}
+
+void StepEndings::job_runs(Deadline now) {
+    if (now - heard_ > kOutlived) ending_ = {};
+}
+
 std::optional<NodeLine> parse_node_line(std::string_view line) {
     const std::size_t blank = line.find(' ');
     if (!line.starts_with('@') || blank == std::string_view::npos) return {};

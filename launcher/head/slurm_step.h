@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/clock.h"
 #include "base/numbered.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/transport/agent_file.h"
@@ -58,5 +59,21 @@ struct StepEnding {
 
 /// Reads that from what srun has printed. Which of its lines come depends on who of the step is first to end.
 StepEnding step_ending(std::string_view said);
+
+/// The strongest of srun's words about all steps of a job, and of equal ones the last, until an elastic job has gone on
+/// without the agents.
+class StepEndings {
+public:
+    /// A job that has gone on for so long does not end because of what has ended these.
+    static constexpr std::chrono::seconds kOutlived{30};
+
+    void hear(std::string_view said, Deadline now);
+    void job_runs(Deadline now);
+    const std::string& text() const { return ending_.text; }  ///< as StepEnding's
+
+private:
+    StepEnding ending_;
+    Deadline heard_{};
+};
 
 }  // namespace dtrun::head

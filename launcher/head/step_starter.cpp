@@ -21,8 +21,6 @@ namespace {
 constexpr std::string_view kNoBinding =
     "srun: cluster configuration lacks support for cpu binding\n";
 constexpr std::chrono::seconds kStepEndLimit{2};  // for srun to see that its agents have ended
-/// A job that has gone on for so long without agents does not end because of what has ended these.
-constexpr std::chrono::seconds kOutlived{30};
 
 std::string without_binding(std::string text) {
     for (std::size_t at = 0; (at = text.find(kNoBinding)) != std::string::npos;)
@@ -316,18 +314,14 @@ void StepStarter::hear(Step& step, const std::string& text) {
     const std::string rest = without_binding(text);
     for (const std::string_view line : split(rest, '\n'))
         if (!line.empty()) log::warn("{}", line);
-    if (step.signalled || !step.has_begun) return;
-    StepEnding now = step_ending(rest);
-    if (now.text.empty() || now.how < ending_.how) return;
-    ending_ = std::move(now);
-    ending_at_ = Clock::now();
+    if (!step.signalled && step.has_begun) endings_.hear(rest, Clock::now());
 }
 
-/// What srun says while the job runs. An elastic job may go on without a step.
+/// What srun says while the job runs.
 void StepStarter::beat(Clock::duration) {
     for (Step& step : steps_)
         if (step.process && !is_any_missing(step)) hear(step, step.process->take_error_lines());
-    if (!events_->is_ending() && Clock::now() - ending_at_ > kOutlived) ending_ = {};
+    if (!events_->is_ending()) endings_.job_runs(Clock::now());
 }
 
 asio::awaitable<void> StepStarter::wait_for_steps(std::chrono::milliseconds span) {

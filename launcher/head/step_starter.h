@@ -44,7 +44,7 @@ public:
     bool is_busy() const override { return false; }
     void beat(Clock::duration late) override;
     asio::awaitable<void> end(bool hurry) override;
-    std::string why_gone() const override { return ending_.text; }
+    std::string why_gone() const override { return endings_.text(); }
     asio::awaitable<void> join() override;
 
 private:
@@ -99,10 +99,9 @@ private:
     StartEvents* events_ = nullptr;
     transport::AgentCopies copies_;
     std::list<Step> steps_;
-    StepEnding ending_;     ///< of a step that was ended from outside
-    Deadline ending_at_{};  ///< when that was heard
-    Timer relay_ready_;     ///< cancelled when a relay has joined, or none will
-    Timer step_ended_;      ///< cancelled when an srun has ended
+    StepEndings endings_;  ///< that came from outside
+    Timer relay_ready_;    ///< cancelled when a relay has joined, or none will
+    Timer step_ended_;     ///< cancelled when an srun has ended
     TaskGroup tasks_;
 };
 

@@ -5,6 +5,7 @@
 
 namespace dtrun {
 
+using namespace std::chrono_literals;
 using namespace plan;
 
 using namespace head;
@@ -119,6 +120,24 @@ TEST_CASE("srun's words tell who has ended its step, and why", "[slurm]") {
     CHECK(text(killed) == "srun says s[1-2]: tasks 0-1: Killed");
     CHECK(text("srun: error: s1: task 0: Exited with exit code 137\n") == "");
     CHECK(text("*** STEP of a program's ***\nmine: Killed\n") == "");
+}
+
+TEST_CASE("of srun's words the strongest is told, until a job has gone on for half a minute",
+          "[slurm]") {
+    const Deadline start = Clock::now();
+    StepEndings endings;
+    endings.hear("srun: error: s1: task 0: Killed\n", start);
+    endings.hear("srun: error: s2: task 1: Killed\n", start + 20s);
+    endings.job_runs(start + 40s);
+    CHECK(endings.text() == "srun says s2: task 1: Killed");
+    endings.hear("srun: Job step aborted\n", start + 41s);
+    endings.hear("srun: error: s3: task 2: Killed\n", start + 42s);
+    endings.job_runs(start + 71s);
+    CHECK(endings.text() == "Slurm has aborted the step in which the agents ran");
+    endings.job_runs(start + 72s);
+    CHECK(endings.text() == "");
+    endings.hear("srun: error: s3: task 2: Killed\n", start + 73s);
+    CHECK(endings.text() == "srun says s3: task 2: Killed");
 }
 
 TEST_CASE("a line of a node has its name before it", "[slurm]") {
